@@ -1,0 +1,83 @@
+# Needs git, make and a Python 3.11 or newer with pip and venv; everything else goes into .venv.
+#   make demo   explains a photo in several ways and leaves pictures under demo/
+#   make test   the tests
+# Another interpreter: make test PYTHON=python3.13. More workers: make test WORKERS=8.
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# Where the data sets are. Left alone if set; else a folder shared/data beside the checkout, if there is one.
+ifeq ($(origin MOREAUGRAD_DATA),undefined)
+ifneq ($(wildcard ../shared/data/.),)
+export MOREAUGRAD_DATA := $(abspath ../shared/data)
+endif
+endif
+
+QUICK := not slow and not gpu and not data_heavy
+
+.PHONY: help setup demo test test-slow test-gpu test-lowest lint format types imports wheel-smoke pins clean
+
+help:
+	@sed -n '2,4s/^# *//p' $(firstword $(MAKEFILE_LIST))
+	@echo "also: setup test-slow test-gpu test-lowest lint format types imports wheel-smoke pins clean"
+
+setup: $(READY)
+
+# The stamp is written last, so an install that was cut short is taken up again by the next make.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "moreaugrad needs Python 3.11 or newer, and $(PYTHON) is not; name another, as in: make PYTHON=python3.13" >&2; \
+	    exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+	$(BIN)/uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/moreaugrad demo
+
+test: $(READY)
+	$(BIN)/pytest -m "$(QUICK)" -n $(WORKERS)
+
+test-slow: $(READY)
+	$(BIN)/pytest -m "(slow or data_heavy) and not gpu"
+
+test-gpu: $(READY)
+	$(BIN)/pytest -m gpu
+
+# The oldest versions that pyproject.toml allows, in an environment of their own. What they themselves
+# have since been told to change is not our concern.
+test-lowest: $(READY)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/lowest
+	$(BIN)/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct --editable '.[dev]'
+	build/lowest/bin/pytest -m "$(QUICK)" -n $(WORKERS) -W ignore::DeprecationWarning
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(READY)
+	$(BIN)/mypy
+
+imports: $(READY)
+	$(BIN)/lint-imports
+
+wheel-smoke: $(READY)
+	.ci/wheel_smoke.sh
+
+# Names and versions only, for every Python and platform that the dependencies know.
+pins: $(READY)
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate \
+	    --custom-compile-command "make pins" --output-file constraints.txt pyproject.toml
+
+clean:
+	rm -rf $(VENV) build dist demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,49 @@
+"""The problem that every map solves, and the one home of the sign and of rho.
+
+    E(delta) = score(x + delta) + |delta|^2 / (2 rho) + eta * prior(delta)
+
+x input, delta displacement, rho envelope radius, eta prior weight, u = -rho * gradient (the dual
+variable), delta = prox_{rho eta}(u) at the optimum, map = -delta / rho. Knows no algorithm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moreaugrad.contracts import Images, PerImage, Prior, Score
+from moreaugrad.shapes import norm
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope:
+    """One batch of problems. eta is a number, or the share of units to keep chosen from u."""
+
+    score: Score
+    prior: Prior
+    rho: float
+    x: Images
+    eta: float = 0.0
+    keep: float | None = None  # asked share of units; then eta is ignored and follows u
+
+    def weight(self, u: Images) -> PerImage:
+        """eta of each image: as given, or such that the prox of u keeps the asked share."""
+        if self.keep is None:
+            return u.new_full((len(u),), self.eta)
+        return self.prior.level(u, self.keep) / self.rho
+
+    def prox(self, u: Images, eta: PerImage) -> Images:
+        """The displacement that belongs to the dual variable u."""
+        return self.prior.prox(u, self.rho * eta)
+
+    def penalty(self, delta: Images, eta: PerImage) -> PerImage:
+        """Everything of the objective but the score."""
+        return norm(delta).square() / (2 * self.rho) + eta * self.prior.value(delta)
+
+    def residual(self, delta: Images, grad: Images, eta: PerImage) -> PerImage:
+        """|delta - prox(-rho grad)| / rho: zero exactly at the optimum; in units of the gradient."""
+        return norm(delta - self.prox(-self.rho * grad, eta)) / self.rho
+
+    def map(self, delta: Images) -> Images:
+        """-delta / rho. Without a prior this is the envelope's gradient; with one it is that gradient,
+        thresholded (the envelope's own gradient, grad f(x + delta), is not sparse)."""
+        return -delta / self.rho

@@ -1,0 +1,115 @@
+"""Dual averaging: the default solver for a smoothed score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from moreaugrad import checks
+from moreaugrad.contracts import Images, PerImage, Solution, Watch, unwatched
+from moreaugrad.core.envelope import Envelope
+from moreaugrad.core.solvers.judge import judge, unjudged
+from moreaugrad.shapes import spread
+
+JUMP = 4.0  # a residual this many times the usual one is a step that overshot, not noise; one this many times
+# smaller shows that the mean still holds steps of the way there
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where the next gradient is asked (u), and what will be returned (the mean of the late gradients)."""
+
+    u: Images
+    last: Images  # the last u that was no overshoot
+    delta: Images  # its displacement
+    grad: Images  # the gradient there
+    where: Images  # mean of the u, late ones weighing more
+    mean: Images  # of the gradients there, likewise
+    square: Images  # weighted squared deviations from it, summed
+    weight: PerImage  # summed weights of the mean
+    weight2: PerImage  # summed squares of the weights
+    usual: PerImage  # mean residual of the steps in the mean
+    recent: PerImage  # moving average of the residual
+    good: PerImage  # steps that were no overshoot
+    rise: PerImage  # summed <change of gradient, change of delta>: with `run`, the curvature along the way
+    run: PerImage  # summed |change of delta|^2
+
+
+@dataclass(frozen=True, slots=True)
+class DualAveraging:
+    """u <- (1 - a_t) u - a_t rho g_t, with g_t on fresh noise at delta_t = prox(u).
+
+    a_t = (power + 1) / (t + power + 1). Returns prox(-rho * mean of g_t weighted by (t + 1)^late): the
+    threshold acts once, on a low-noise average, so zeros are exact. The mean starts anew while residuals fall.
+    a_t stays below 1.5 / (1 + rho * curvature measured on the way), and a step that overshot is taken back.
+    One step in 16 (at least one) measures the residual on fresh noise.
+    """
+
+    budget: int = 800  # sample-gradients per image, the residual's included
+    power: float = 4.0  # how much late gradients weigh in where the next is asked
+    late: float = 0.5  # and in what is returned
+
+    def run(self, problem: Envelope, watch: Watch = unwatched) -> Solution:
+        steps = checks.steps(self.budget, problem.score.samples)
+        kept = max(1, steps // 16) if steps > 1 else 0
+        state = self.init(problem)
+        for t in range(steps - kept):
+            state = self.step(problem, state, t, steps - kept)
+            watch(t + 1, steps, {"residual": state.usual})
+        u = self._answer(problem, state)
+        eta = problem.weight(u)
+        delta = problem.prox(u, eta)
+        verdict = judge(problem, delta, eta, range(steps - kept, steps)) if kept else unjudged(delta)
+        watch(steps, steps, {"residual": verdict.residual})
+        # per-step gradients are independent draws; after one of them 0/0 = NaN says that nothing is known
+        freedom = state.weight.square() - state.weight2
+        error = (state.square * spread(state.weight2 / (state.weight * freedom), delta)).sqrt()
+        return Solution(delta, *verdict, eta=eta, gradients=steps * problem.score.samples, stderr=error)
+
+    def init(self, problem: Envelope) -> State:
+        zero, none = torch.zeros_like(problem.x), problem.x.new_zeros(len(problem.x))
+        return State(zero, zero, zero, zero, zero, zero, zero, none, none, none, none, none, none, none)
+
+    def step(self, problem: Envelope, state: State, t: int, steps: int) -> State:
+        eta = problem.weight(state.u)
+        delta = problem.prox(state.u, eta)
+        _, found = problem.score.value_and_grad(problem.x + delta, t)
+        residual = problem.residual(delta, found, eta)
+        fine = torch.isfinite(residual) & ((state.good == 0) | (residual <= JUMP * state.usual))
+        rise, run = self._curvature(state, delta, found)
+
+        last = torch.where(spread(fine, delta), state.u, state.last)
+        delta = torch.where(spread(fine, delta), delta, state.delta)
+        grad = torch.where(spread(fine, delta), found, state.grad)
+        steepest = 1.5 / (1 + problem.rho * (rise / run.clamp_min(1e-30)).clamp_min(0))
+        a = spread(steepest.clamp_max((self.power + 1) / (t + self.power + 1)), delta)
+        good = state.good + fine.to(delta.dtype)
+        residual = torch.where(fine, residual, state.recent)
+        recent = torch.where(good <= 1, residual, 0.7 * state.recent + 0.3 * residual)
+
+        new = (t + 1) ** self.late
+        still = fine & ((recent * JUMP >= state.usual) | (2 * t > steps))
+        held = still.to(delta.dtype)  # whether the mean goes on, or starts anew here
+        weight, weight2 = held * state.weight + new, held * state.weight2 + new**2
+        part, before = spread(new / weight, delta), grad - state.mean
+        mean, where = state.mean + before * part, state.where + (last - state.where) * part
+        usual = state.usual + (residual - state.usual) * new / weight
+        square = spread(held, delta) * (state.square + new * before * (grad - mean))
+        u = (1 - a) * last - a * problem.rho * grad
+        return State(u, last, delta, grad, where, mean, square, weight, weight2, usual, recent, good, rise, run)
+
+    def _answer(self, problem: Envelope, state: State) -> Images:
+        """-rho times the mean gradient; where the score is stiff that amplifies the error of the points it was
+        taken at, and a Newton step from them does not. Curvature below 4/rho may be noise."""
+        stiff = (problem.rho * state.rise / state.run.clamp_min(1e-30) - 4).clamp_min(0)
+        a = spread(1 / (1 + stiff), state.u)
+        return (1 - a) * state.where - a * problem.rho * state.mean
+
+    def _curvature(self, state: State, delta: Images, grad: Images) -> tuple[PerImage, PerImage]:
+        """The secant sums with this step's. Long moves weigh most, so fresh noise on short ones does no harm:
+        noise alone shows as 1/(a rho), which binds no step shorter than 1/2."""
+        moved, turned = (delta - state.delta).flatten(1), (grad - state.grad).flatten(1)
+        rise, run = (turned * moved).sum(1), moved.square().sum(1)
+        known = (state.good > 0) & torch.isfinite(rise)
+        return state.rise + torch.where(known, rise, 0.0), state.run + torch.where(known, run, 0.0)

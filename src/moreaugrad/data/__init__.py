@@ -1,0 +1,1 @@
+"""Images on their way in. Knows no model: the model's own `preprocess` makes the tensor."""

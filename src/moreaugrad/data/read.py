@@ -1,0 +1,114 @@
+"""Pictures as people expect to see them: upright, 8-bit RGB, whatever the file holds.
+
+Colour profiles are left alone, as in the pipelines that networks were trained with.
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from moreaugrad.contracts import Item
+
+MOST_PIXELS = 100_000_000  # a file of a few kilobytes can claim to hold gigabytes
+
+
+def read(source: Any, key: str | None = None, target: int | None = None) -> Item:
+    """An image file, PIL image or array (H, W), (H, W, 1 | 3 | 4) as an Item."""
+    if isinstance(source, Image.Image):
+        return Item(key or Path(getattr(source, "filename", "") or "image").stem, upright_rgb(source, key), target)
+    if isinstance(source, np.ndarray):
+        return Item(key or "image", upright_rgb(_from_array(source), key), target)
+    if isinstance(source, str | Path):
+        return Item(key or Path(source).stem, _from_file(Path(source)), target)
+    raise TypeError(
+        f"an image must be a path, a PIL image or a numpy array, got {type(source).__name__}; "
+        "a tensor must be preprocessed already: pass it to a method's explain()"
+    )
+
+
+def upright_rgb(image: Image.Image, name: object = None) -> Image.Image:
+    """Rotated as its EXIF data say, alpha over white, grey and deep values scaled, in mode RGB."""
+    with suppress(OSError, SyntaxError, ValueError, KeyError, TypeError, ArithmeticError):
+        image = ImageOps.exif_transpose(image)  # where the EXIF data are damaged, the picture stays as it lies
+    if image.mode.startswith(("I", "F")):
+        return Image.fromarray(_eight_bits(np.asarray(image), name)).convert("RGB")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _from_file(path: Path) -> Image.Image:
+    must = f"{str(path)!r} must be an image file"
+    if path.is_dir():
+        raise ValueError(f"{must}, got a folder without images; name the files, or another folder")
+    if not path.is_file():
+        raise ValueError(f"{must}, got nothing there; check the path")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{must}, got an empty file; fetch it again")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit below is ours
+            with Image.open(path) as image:
+                _bounded(*image.size, must)
+                image.load()
+                return upright_rgb(image, path)
+    except UnidentifiedImageError:
+        raise ValueError(f"{must}, got a file of another kind; convert it to PNG or JPEG") from None
+    except Image.DecompressionBombError:
+        raise ValueError(f"{must} of at most {MOST_PIXELS // 10**6} megapixels, got more; make it smaller") from None
+    except ValueError:
+        raise
+    except Exception as error:  # decoders raise OSError, SyntaxError, EOFError, struct.error, zlib.error, ...
+        raise ValueError(f"{must}, got one that is truncated or damaged ({error}); fetch it again") from error
+
+
+def _bounded(width: int, height: int, must: str) -> None:
+    if width * height > MOST_PIXELS:
+        raise ValueError(
+            f"{must} of at most {MOST_PIXELS // 10**6} megapixels, got {width} x {height}; make it smaller"
+        )
+
+
+def _from_array(array: NDArray[Any]) -> Image.Image:
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.size == 0 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))):
+        raise ValueError(
+            f"an image array must have shape (H, W), (H, W, 3) or (H, W, 4), got {array.shape}; "
+            "put the channels last with array.transpose(1, 2, 0)"
+        )
+    if array.dtype.kind == "f" and array.size and not (array.min() >= 0 and array.max() <= 1):
+        raise ValueError(
+            f"an image array of {array.dtype} must lie in [0, 1], got values from {array.min():.4g} to "
+            f"{array.max():.4g}; scale it, or convert 0..255 with array.astype('uint8')"
+        )
+    if array.dtype.kind not in "buif":
+        raise TypeError(f"an image array must hold numbers, got {array.dtype}")
+    return Image.fromarray(np.ascontiguousarray(_eight_bits(array, "array")))
+
+
+def _eight_bits(values: NDArray[Any], name: object) -> NDArray[np.uint8]:
+    """Scaled by what the numbers can mean: 8 bits, 16 bits, [0, 1]; anything else by its own range."""
+    if values.dtype == np.uint8:
+        return values
+    wide = values.astype(np.float64)
+    low, high = float(wide.min()), float(wide.max())
+    if not np.isfinite([low, high]).all():
+        raise ValueError(f"the pixels of {str(name)!r} must be finite, got NaN or infinity; clean the image")
+    if values.dtype.kind == "b" or (values.dtype.kind == "f" and low >= 0 and high <= 1):
+        scale = 255.0
+    elif values.dtype == np.uint16 or (values.dtype.kind != "f" and low >= 0 and 255 < high <= 65535):
+        scale = 1 / 257
+    elif low >= 0 and high <= 255:
+        scale = 1.0
+    else:
+        wide, scale = wide - low, 255 / max(high - low, 1e-300)
+    return np.clip(np.rint(wide * scale), 0, 255).astype(np.uint8)

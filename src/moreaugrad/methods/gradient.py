@@ -1,0 +1,18 @@
+"""The simple gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moreaugrad.contracts import Outcome
+from moreaugrad.methods.base import Call, Method
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient(Method):
+    """grad f_c(x), signed: how the class score answers to a small change of each entry."""
+
+    def compute(self, call: Call) -> Outcome:
+        _, grad = call.score.value_and_grad(call.x)
+        call.watch(1, 1, {})
+        return Outcome(grad, gradients=1)

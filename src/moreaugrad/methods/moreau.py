@@ -1,0 +1,137 @@
+"""MoreauGrad, plain, sparse and group-sparse: the map is -delta/rho at the minimiser of the envelope's objective."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from moreaugrad import checks
+from moreaugrad.contracts import Images, Outcome, Prior, Solver
+from moreaugrad.core.envelope import Envelope
+from moreaugrad.core.noise import Smoothing
+from moreaugrad.core.solvers import DualAveraging, ProximalGradient
+from moreaugrad.methods import QUALITY
+from moreaugrad.methods.base import Call, Method
+from moreaugrad.priors.groups import make_groups
+from moreaugrad.priors.l1 import L1
+from moreaugrad.priors.zero import Zero
+
+
+@dataclass(frozen=True, eq=False)
+class MoreauGrad(Method):
+    """The gradient of the Moreau envelope of the class score, -delta*/rho, with
+    delta* = argmin E f_c(x + delta + z) + |delta|^2 / (2 rho).
+
+    As rho goes to 0 it goes to the plain gradient of the smoothed score.
+    """
+
+    rho: float = 1.0  # envelope radius, in squared units of the input
+    smoothing: Smoothing | None = field(default_factory=Smoothing, kw_only=True)  # None: the score as it is
+    budget: int | str = field(default=800, kw_only=True)  # sample-gradients per image, or fast | balanced | best
+    seed: int | torch.Generator | None = field(default=0, kw_only=True)
+    solver: Solver | None = field(default=None, kw_only=True)  # None: chosen by the smoothing
+
+    def __post_init__(self) -> None:
+        Method.__post_init__(self)
+        checks.positive("rho", self.rho)
+        checks.smooth(self.smoothing, Smoothing)
+        if isinstance(self.budget, str):
+            checks.one_of("budget", self.budget, QUALITY)
+        checks.steps(self.spendable, self.smoothing.samples if self.smoothing else 1)
+        checks.weights(self.weight, self.share)
+
+    @property
+    def noise(self) -> Smoothing | None:
+        return self.smoothing
+
+    @property
+    def spendable(self) -> int:
+        return QUALITY[self.budget] if isinstance(self.budget, str) else self.budget
+
+    @property
+    def weight(self) -> float | None:
+        """eta, where the prior has one."""
+        return None
+
+    @property
+    def share(self) -> float | None:
+        """The share of units to keep, where it was asked for."""
+        return None
+
+    def prior(self, x: Images) -> Prior:
+        return Zero()
+
+    def has_convergence_delta(self) -> bool:
+        return True
+
+    def compute(self, call: Call) -> Outcome:
+        score = call.score if self.smoothing is None else call.smoothed(self.smoothing)
+        eta = self.weight or 0.0
+        problem = Envelope(score, self.prior(call.x), self.rho, call.x, eta, self.share)
+        default = DualAveraging if score.random else ProximalGradient
+        solution = (self.solver or default(self.spendable)).run(problem, call.watch)
+        _mention_zero_maps(solution.delta, solution.eta)
+        return Outcome(
+            problem.map(solution.delta),
+            solution.gradients,
+            delta=solution.delta,
+            eta=solution.eta,
+            envelope=solution.value + problem.penalty(solution.delta, solution.eta),
+            residual=solution.residual,
+            converged=solution.converged,
+            stderr=solution.stderr,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SparseMoreauGrad(MoreauGrad):
+    """MoreauGrad with eta |delta|_1: the map is the envelope's gradient, soft-thresholded at eta.
+
+    The envelope's own gradient, grad f(x + delta*), is not sparse and not what is returned. `sparsity`
+    keeps that share of each map's entries by choosing eta per image, which seldom transfers between images.
+    """
+
+    eta: float | None = None  # in units of the gradient; 0.005 where neither is given
+    sparsity: float | None = None  # share of entries (groups) to keep
+
+    @property
+    def weight(self) -> float | None:
+        return 0.005 if self.eta is None and self.sparsity is None else self.eta
+
+    @property
+    def share(self) -> float | None:
+        return self.sparsity
+
+    def prior(self, x: Images) -> Prior:
+        return L1()
+
+
+@dataclass(frozen=True, eq=False)
+class GroupSparseMoreauGrad(SparseMoreauGrad):
+    """MoreauGrad with eta sum_S |delta_S|_2: whole groups S are kept or dropped, `sparsity` counts groups.
+
+    Groups: a number of cells per side (all channels pooled), "superpixels", "channels", or integer labels of
+    shape (d,), (H, W) or (N, H, W).
+    """
+
+    groups: Any = 16
+
+    @property
+    def weight(self) -> float | None:
+        return 0.05 if self.eta is None and self.sparsity is None else self.eta
+
+    def prior(self, x: Images) -> Prior:
+        return make_groups(self.groups, x)
+
+
+def _mention_zero_maps(delta: Images, eta: torch.Tensor) -> None:
+    zero = (delta == 0).flatten(1).all(1) & (eta > 0)
+    if bool(zero.any()):
+        warnings.warn(
+            f"{int(zero.sum())} of {len(delta)} maps are all zero: eta is above every gradient entry (or group norm); "
+            "lower it or use sparsity=",
+            stacklevel=2,
+        )

@@ -1,0 +1,45 @@
+"""The group prior: a sum of Euclidean norms over a partition of the entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from moreaugrad.contracts import Images, PerImage
+from moreaugrad.priors.l1 import keep_largest
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """sum over groups S of |delta_S|_2: keeps or drops whole groups.
+
+    `labels` gives each flattened entry its group, for all images alike (one row) or one row per image;
+    `priors.groups` makes them.
+    """
+
+    labels: Int[Tensor, "rows d"]
+    count: int  # groups per image; a group without entries has norm 0 and is never kept
+
+    def value(self, delta: Images) -> PerImage:
+        return self.units(delta).sum(1)
+
+    def prox(self, delta: Images, amount: PerImage) -> Images:
+        norms = self.units(delta)
+        # 0/0 where a group is zero: any finite scale will do, for it multiplies zeros
+        scale = (1 - amount[:, None] / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_min(0)
+        labels = self.labels.expand(len(delta), -1)
+        return delta * scale.gather(1, labels).view_as(delta)
+
+    def level(self, u: Images, keep: float) -> PerImage:
+        return keep_largest(self.units(u), keep)
+
+    def units(self, delta: Images) -> Float[Tensor, "n m"]:
+        squares = delta.flatten(1).square()
+        # float64 sums make the order in which a GPU adds the entries of a group immaterial
+        wide = squares.dtype if squares.device.type == "mps" else torch.float64
+        sums = torch.zeros(len(delta), self.count, dtype=wide, device=delta.device)
+        sums.scatter_add_(1, self.labels.expand(len(delta), -1), squares.to(wide))
+        return sums.sqrt().to(delta.dtype)

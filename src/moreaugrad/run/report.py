@@ -1,0 +1,74 @@
+"""Records -> files and words: a picture, the raw map, a line of JSON, a line for people."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import warnings
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from moreaugrad.disk import pictures
+from moreaugrad.run.options import told
+from moreaugrad.run.pipeline import ExplainBatch, Record
+
+RESULTS = "results.jsonl"
+
+
+def write(record: Record, out: Path) -> None:
+    """OUT/<key>.png and OUT/<key>.npz, each whole or not at all."""
+    assert record.explanation is not None
+    record.explanation.save(out / f"{record.key}.npz")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an all-zero map was mentioned by the method
+        figure = pictures.panel(record.pixels, record.explanation.map[0], f"{record.key}: {headline(record)}")
+    pictures.write(figure, out / f"{record.key}.png")
+
+
+def as_json(record: Record, file: str, batch: ExplainBatch) -> str:
+    """One line of strict JSON: what is not a number is null."""
+    found: dict[str, Any] = {"file": file, "key": record.key, "model": batch.classifier.name, "method": batch.name}
+    if record.explanation is None:
+        return _dumped(found | {"error": record.error})
+    one = record.explanation
+    found |= {"target": record.target, "label": record.label, "score": _number(one.score)}
+    found |= {"entries_kept": _number(one.kept), "pixels_kept": _number(one.pixels_kept)}
+    found |= {name: _number(getattr(one, name)) for name in ("eta", "envelope", "residual", "converged")}
+    found |= {"gradients": one.gradients, "seconds": round(record.seconds, 3), "seed": one.seed}
+    found |= {name: _number(length) for name, length in record.lengths.items()}
+    return _dumped(found | {"options": told(batch.method), "versions": versions()})
+
+
+def append(line: str, out: Path) -> None:
+    with (out / RESULTS).open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def headline(record: Record) -> str:
+    """What was explained, and how much of the image the map keeps."""
+    one = record.explanation
+    assert one is not None
+    named = f"{record.label} (class {record.target})" if record.label else f"class {record.target}"
+    parts = [named if record.target is not None else "the only output"]
+    if one.score is not None:
+        parts.append(f"score {float(one.score):.3g}")
+    parts.append(f"{100 * float(one.kept):.3g} % of entries, {100 * float(one.pixels_kept):.3g} % of pixels")
+    if one.converged is not None and not bool(one.converged):
+        parts.append("not converged")
+    return ", ".join(parts)
+
+
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: version(name) for name in ("moreaugrad", "torch")}
+
+
+def _number(value: Any) -> float | bool | None:
+    """The only element of a tensor; None where there is none, or where it is NaN or infinite."""
+    found = value.item() if hasattr(value, "item") else value
+    return None if isinstance(found, float) and not math.isfinite(found) else found
+
+
+def _dumped(found: dict[str, Any]) -> str:
+    return json.dumps(found, ensure_ascii=False, allow_nan=False)

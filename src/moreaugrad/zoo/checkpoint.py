@@ -1,0 +1,177 @@
+"""Weights on their way into a network: files, random numbers, or a hub that may be out of reach.
+
+Never unpickles code.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+import torch
+from torch import Tensor, nn
+
+State = dict[str, Tensor]
+Network = TypeVar("Network", bound=nn.Module)
+
+WRAPPERS = ("state_dict", "model_state_dict", "model", "state_dict_ema", "model_ema", "net")
+PREFIXES = ("module.", "_orig_mod.", "model.", "network.")
+RANDOM = "random"
+SEED = 0  # random weights are the same in every process
+
+
+class WeightsUnavailableError(OSError):
+    """Pretrained weights that cannot be had here and now."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(
+            f"the pretrained weights of {name!r} cannot be had ({why}); give a local checkpoint with weights=FILE, "
+            f"or weights='random', or take model 'efficientnet_lite0', whose weights are installed"
+        )
+
+
+def built(make: Callable[..., Network], weights: str | Path | None, labels: list[str] | None) -> Network:
+    """The network with random or file weights and as many classes as the file, or the labels, have."""
+    state = None if weights is None or weights == RANDOM else read_state(weights)
+    torch.default_generator.manual_seed(SEED)  # the caller restores the global state
+    network = make(num_classes=len(labels)) if labels else make()
+    if state is None:
+        return network
+    classes = _classes(network, state)
+    if classes is not None:
+        network = make(num_classes=classes)
+    fit(network, state, weights)
+    return network
+
+
+def fill(network: nn.Module, weights: str | Path) -> None:
+    """Weights of a file into a network; "random" leaves it as it was made."""
+    if weights != RANDOM:
+        fit(network, read_state(weights), weights)
+
+
+def read_state(path: str | Path) -> State:
+    """The tensors of a .safetensors file or of a saved state dict, by name."""
+    file = Path(path)
+    if not file.is_file():
+        raise ValueError(f"weights must be a checkpoint file or 'random', got {str(path)!r}, which is no file")
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            found: Any = load_file(file)
+        else:
+            found = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ValueError(
+            f"weights must be plain tensors, got {str(path)!r}, which holds other objects, or is damaged; "
+            "save it anew with torch.save(model.state_dict(), FILE)"
+        ) from None
+    except Exception as error:
+        raise ValueError(f"weights must be a readable checkpoint, got {str(path)!r}: {_first_line(error)}") from error
+    return _unwrapped(found, path)
+
+
+def fit(network: nn.Module, state: State, source: object) -> None:
+    """Loads every tensor, or says which do not fit."""
+    wanted = network.state_dict()
+    state = _renamed(state, set(wanted))
+    missing = [name for name in wanted if name not in state and not name.endswith("num_batches_tracked")]
+    extra = [name for name in state if name not in wanted]
+    shapes = [
+        f"{name} {tuple(state[name].shape)} for {tuple(tensor.shape)}"
+        for name, tensor in wanted.items()
+        if name in state and state[name].shape != tensor.shape
+    ]
+    if missing or extra or shapes:
+        parts = [("missing", missing), ("unexpected", extra), ("of another shape", shapes)]
+        told = "; ".join(f"{len(names)} {what} ({_some(names)})" for what, names in parts if names)
+        raise ValueError(
+            f"weights must fit the model, got {str(source)!r} with tensors {told}; "
+            "give the model that was trained, and its labels where their number differs"
+        )
+    network.load_state_dict(state, strict=False)
+
+
+@contextmanager
+def from_afar(name: str, url: str, cached: bool = False) -> Iterator[None]:
+    """Turns every failure of a download into one sentence, and fails at once where no host answers."""
+    why = None if cached else unreachable(url)
+    with _hub_offline() if why else nullcontext():
+        try:
+            yield
+        except Exception as error:
+            raise WeightsUnavailableError(name, why or _first_line(error)) from error
+
+
+def hub() -> str:
+    from huggingface_hub import constants
+
+    return str(constants.ENDPOINT)
+
+
+def unreachable(url: str) -> str | None:
+    """Why a host cannot be spoken to; None where it can, or where a proxy does the talking."""
+    place = urlsplit(url)
+    if getproxies():
+        return None
+    try:
+        socket.create_connection((place.hostname, place.port or 443), timeout=4).close()
+    except OSError as error:
+        return f"no connection to {place.hostname}: {error.strerror or error}"
+    return None
+
+
+@contextmanager
+def _hub_offline() -> Iterator[None]:
+    """The Hugging Face hub asks six times over 23 seconds for each file; offline it looks in its cache only."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _unwrapped(found: Any, path: object) -> State:
+    for key in WRAPPERS:
+        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
+            found = found[key]
+            break
+    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()) or not found:
+        raise ValueError(
+            f"weights must be a state dict (names to tensors), got {type(found).__name__} in {str(path)!r}; "
+            "save it with torch.save(model.state_dict(), FILE)"
+        )
+    return dict(found)
+
+
+def _renamed(state: State, wanted: set[str]) -> State:
+    """Without the prefixes that wrappers of a network (data parallel, compiled, trainers) put before each name."""
+    for prefix in PREFIXES * 2:
+        if all(name.startswith(prefix) for name in state) and not any(name.startswith(prefix) for name in wanted):
+            state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    return state
+
+
+def _classes(network: nn.Module, state: State) -> int | None:
+    """The number of classes in a file, where it differs: its last tensor is the bias of the last layer."""
+    last, tensor = list(network.state_dict().items())[-1]
+    found = _renamed(state, set(network.state_dict())).get(last)
+    return len(found) if found is not None and found.ndim == 1 and found.shape != tensor.shape else None
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,48 @@
+"""What every test needs: one thread per worker, shapes checked at each call, and the photos where they are."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # before torch starts: workers that share the cores must not fight for them
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+install_import_hook("moreaugrad", "shape_checks.checked")
+
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
+
+
+@pytest.fixture(scope="session")
+def data() -> Callable[[str], Path]:
+    """Finds a folder of MOREAUGRAD_DATA by name; skips the test where it is not there."""
+
+    def folder(name: str) -> Path:
+        root = os.environ.get("MOREAUGRAD_DATA")
+        if not root:
+            pytest.skip("MOREAUGRAD_DATA is not set: it names the folder that holds the data sets")
+        if not (found := Path(root) / name).is_dir():
+            pytest.skip(f"MOREAUGRAD_DATA holds no folder {name!r}")
+        return found
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def photos(data: Callable[[str], Path]) -> list[Path]:
+    """Photographs, always in the same order."""
+    found = sorted(
+        path for path in data("imagenet_sample").rglob("*") if path.suffix.lower() in {".jpg", ".jpeg", ".png"}
+    )
+    if not found:
+        pytest.skip("the folder imagenet_sample of MOREAUGRAD_DATA holds no photos")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu_no_test(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")

@@ -1,0 +1,209 @@
+"""Files of every kind come in as upright 8-bit RGB; bad ones are named."""
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from moreaugrad.data.collect import collect, keys
+from moreaugrad.data.read import MOST_PIXELS, read
+
+RAMP = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8) * 5  # 0, 5, ..., 235
+COLOURS = np.stack([RAMP, RAMP[::-1], RAMP[:, ::-1]], axis=2)
+
+
+def saved(folder: Path, image: Image.Image, name: str = "picture.png", **how: object) -> np.ndarray:
+    image.save(folder / name, **how)
+    item = read(folder / name)
+    assert item.key == Path(name).stem
+    assert item.pixels.mode == "RGB"
+    return np.asarray(item.pixels)
+
+
+def test_rgb_is_bit_exact(tmp_path):
+    assert (saved(tmp_path, Image.fromarray(COLOURS)) == COLOURS).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_rotation_is_applied(tmp_path, orientation):
+    """Each orientation is undone by the operation that the EXIF standard gives for it."""
+    upright = {
+        1: lambda a: a,
+        2: np.fliplr,
+        3: lambda a: np.rot90(a, 2),
+        4: np.flipud,
+        5: lambda a: a.transpose(1, 0, 2),
+        6: lambda a: np.rot90(a, -1),
+        7: lambda a: np.rot90(a, 2).transpose(1, 0, 2),
+        8: np.rot90,
+    }
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    found = saved(tmp_path, Image.fromarray(COLOURS), exif=exif)
+    assert (found == upright[orientation](COLOURS)).all()
+
+
+def test_alpha_is_laid_over_white(tmp_path):
+    alpha = np.zeros((6, 8), np.uint8)
+    alpha[:, 4:] = 255
+    found = saved(tmp_path, Image.fromarray(np.dstack([COLOURS, alpha])))
+    assert (found[:, :4] == 255).all()
+    assert (found[:, 4:] == COLOURS[:, 4:]).all()
+    grey = saved(tmp_path, Image.merge("LA", (Image.fromarray(RAMP), Image.fromarray(alpha))))
+    assert (grey[:, :4] == 255).all()
+    assert (grey[:, 4:, 0] == RAMP[:, 4:]).all()
+
+
+def test_transparent_palette(tmp_path):
+    image = Image.new("P", (4, 2), 0)
+    image.putpalette([10, 20, 30, 200, 100, 50])
+    image.putpixel((3, 1), 1)
+    found = saved(tmp_path, image, transparency=0)
+    assert (found[0] == 255).all()
+    assert tuple(found[1, 3]) == (200, 100, 50)
+    assert tuple(saved(tmp_path, image)[0, 0]) == (10, 20, 30)
+
+
+def test_transparent_colour_of_an_rgb_file(tmp_path):
+    found = saved(tmp_path, Image.fromarray(COLOURS), transparency=tuple(int(v) for v in COLOURS[0, 0]))
+    assert tuple(found[0, 0]) == (255, 255, 255)
+    assert (found[1:] == COLOURS[1:]).all()
+
+
+def test_sixteen_bit_grey_keeps_its_upper_byte(tmp_path):
+    deep = RAMP.astype(np.uint16) * 257
+    assert (saved(tmp_path, Image.fromarray(deep))[..., 1] == RAMP).all()
+    assert (saved(tmp_path, Image.fromarray(deep), "deep.tif")[..., 0] == RAMP).all()
+    assert (saved(tmp_path, Image.fromarray(deep.astype(np.int32)), "wide.tif")[..., 0] == RAMP).all()
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (0, 235), (-3.0, 5.0), (0, 1e6)])
+def test_floating_point_grey(tmp_path, low, high):
+    values = (low + (high - low) * RAMP.astype(np.float32) / 235).astype(np.float32)
+    found = saved(tmp_path, Image.fromarray(values), "float.tif")[..., 2].astype(int)
+    top = 235 if high == 235 else 255
+    assert np.abs(found - np.rint(RAMP.astype(float) * top / 235)).max() <= 1
+
+
+def test_grey_bits_and_cmyk(tmp_path):
+    assert (saved(tmp_path, Image.fromarray(RAMP)) == RAMP[..., None]).all()
+    bits = saved(tmp_path, Image.fromarray(RAMP > 100))
+    assert (bits == np.where(RAMP > 100, 255, 0)[..., None]).all()
+    cmyk = saved(tmp_path, Image.new("CMYK", (8, 6), (0, 255, 255, 0)), "print.jpg", quality=100)
+    assert np.abs(cmyk.astype(int) - [255, 0, 0]).max() <= 3
+
+
+def test_first_frame_of_an_animation(tmp_path):
+    frames = [Image.new("RGB", (5, 4), colour) for colour in ("red", "blue")]
+    found = saved(tmp_path, frames[0], "moving.gif", save_all=True, append_images=frames[1:])
+    assert (found == [255, 0, 0]).all()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [COLOURS, COLOURS / 255.0, COLOURS.astype(np.uint16) * 257, np.dstack([COLOURS, np.full((6, 8), 255, np.uint8)])],
+    ids=["bytes", "floats", "sixteen bits", "with alpha"],
+)
+def test_arrays(array):
+    assert (np.asarray(read(array).pixels) == COLOURS).all()
+
+
+def test_grey_arrays_and_pil_images():
+    assert (np.asarray(read(RAMP).pixels) == RAMP[..., None]).all()
+    assert (np.asarray(read(RAMP[..., None] > 100).pixels)[..., 0] == np.where(RAMP > 100, 255, 0)).all()
+    item = read(Image.fromarray(RAMP), key="mine", target=3)
+    assert (item.key, item.target, item.pixels.mode) == ("mine", 3, "RGB")
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG that claims a size and holds nothing."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def broken(folder: Path) -> dict[str, tuple[Path, str]]:
+    whole = folder / "whole.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 60, 3), dtype=np.uint8)).save(whole)
+    contents = {
+        "empty.png": (b"", "empty file"),
+        "text.jpg": (b"not a picture at all", "of another kind"),
+        "cut.png": (whole.read_bytes()[:4000], "truncated or damaged"),
+        "huge.png": (bomb(10_100, 10_000), "megapixels, got 10100 x 10000"),
+        "monstrous.png": (bomb(60_000, 60_000), "megapixels"),
+    }
+    found = {}
+    for name, (content, words) in contents.items():
+        (folder / name).write_bytes(content)
+        found[name] = (folder / name, words)
+    return found | {"missing": (folder / "nowhere.png", "nothing there"), "folder": (folder, "got a folder")}
+
+
+@pytest.mark.parametrize("name", ["empty.png", "text.jpg", "cut.png", "huge.png", "monstrous.png", "missing", "folder"])
+def test_bad_files_are_named_with_a_way_out(tmp_path, name):
+    path, words = broken(tmp_path)[name]
+    with pytest.raises(ValueError, match=words) as caught:
+        read(path)
+    assert repr(str(path)) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_limit_is_on_pixels(tmp_path):
+    assert MOST_PIXELS < 10_100 * 10_000
+    assert read(np.zeros((3, 4), np.uint8)).pixels.size == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros((3, 8, 9)), "channels last"),
+        (np.zeros((0, 8)), "shape"),
+        (np.full((4, 4, 3), 128.0), "must lie in"),
+        (np.full((4, 4), np.nan), "must lie in"),
+        (np.array([["a"]]), "numbers"),
+    ],
+)
+def test_bad_arrays(array, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        read(array)
+
+
+def test_not_an_image():
+    with pytest.raises(TypeError, match="a path, a PIL image or a numpy array, got int"):
+        read(3)
+
+
+def test_collect_files_folders_patterns(tmp_path):
+    for name in ("b.png", "a.JPG", "deep/c.webp", "notes.txt", ".hidden.png", "maps/a.png", "x[1].png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    folder = [path.relative_to(tmp_path).as_posix() for path in collect([tmp_path], skip=tmp_path / "maps")]
+    assert folder == ["a.JPG", "b.png", "deep/c.webp", "x[1].png"]
+    assert collect([tmp_path / "?.png"]) == [tmp_path / "b.png"]
+    assert collect([tmp_path / "x[1].png"]) == [tmp_path / "x[1].png"]
+    assert collect([tmp_path / "b.png", str(tmp_path / "b.png")]) == [tmp_path / "b.png"]
+    assert collect([tmp_path / "notes.txt", tmp_path / "none.png"]) == [tmp_path / "notes.txt", tmp_path / "none.png"]
+
+
+def test_what_a_folder_above_the_results_is_given_directly_is_read(tmp_path):
+    (tmp_path / "a.png").touch()
+    assert collect([tmp_path], skip=tmp_path) == [tmp_path / "a.png"]
+
+
+@given(st.lists(st.sampled_from(["a.png", "A.png", "a.jpg", "x/a.png", "y/a.png", "x_a_png", "b.png", "a_2.png"])))
+def test_keys_are_distinct_even_where_case_is_ignored(names):
+    found = keys([Path("/photos", name) for name in names])
+    assert len({key.casefold() for key in found}) == len(names)
+
+
+def test_a_lone_name_is_its_own_key():
+    assert keys([Path("x/cat.png"), Path("y/dog.png")]) == ["cat", "dog"]
+    assert keys([Path("x/cat.png"), Path("y/cat.png")]) == ["x_cat_png", "y_cat_png"]
