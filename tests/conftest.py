@@ -9,11 +9,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # before torch starts: workers that sha
 
 import pytest
 import torch
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 install_import_hook("moreaugrad", "shape_checks.checked")
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
+
+settings.register_profile("untimed", deadline=None)  # how long an example takes says nothing of the law it tests
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

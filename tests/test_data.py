@@ -156,6 +156,12 @@ def test_bad_files_are_named_with_a_way_out(tmp_path, name):
     assert "\n" not in str(caught.value)
 
 
+def test_a_pil_image_of_a_cut_file(tmp_path):
+    path, _ = broken(tmp_path)["cut.png"]
+    with Image.open(path) as image, pytest.raises(ValueError, match="truncated or damaged"):
+        read(image)
+
+
 def test_the_limit_is_on_pixels(tmp_path):
     assert MOST_PIXELS < 10_100 * 10_000
     assert read(np.zeros((3, 4), np.uint8)).pixels.size == (4, 3)

@@ -54,14 +54,20 @@ def smooth(given: object, kind: type) -> None:
         raise TypeError(f"smoothing must be a Smoothing or None, got {given!r}; write Smoothing(noise_level=0.1)")
 
 
-def weights(eta: float | None, sparsity: float | None) -> None:
+def one_each(name: str, value: object, images: int) -> None:
+    if isinstance(value, Tensor) and value.numel() not in (1, images):
+        raise ValueError(f"{name} must be one number, or one per image, got {value.numel()} for {images} images")
+
+
+def weights(eta: float | Tensor | None, sparsity: float | None) -> None:
     if eta is not None and sparsity is not None:
         raise ValueError(
             f"eta and sparsity exclude each other, got eta={eta} and sparsity={sparsity}: "
             "sparsity chooses eta for each image, so give one of them"
         )
-    if eta is not None:
-        not_negative("eta", eta)
+    for each in eta.flatten().tolist() if isinstance(eta, Tensor) else [eta]:
+        if each is not None:
+            not_negative("eta", each)
     if sparsity is not None:
         number("sparsity", sparsity)
         if not 0 < sparsity <= 1:

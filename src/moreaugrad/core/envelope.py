@@ -10,25 +10,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from moreaugrad.contracts import Images, PerImage, Prior, Score
 from moreaugrad.shapes import norm
 
 
 @dataclass(frozen=True, eq=False)
 class Envelope:
-    """One batch of problems. eta is a number, or the share of units to keep chosen from u."""
+    """One batch of problems. eta is a number, one per image, or chosen from u to keep a share of the units."""
 
     score: Score
     prior: Prior
     rho: float
     x: Images
-    eta: float = 0.0
+    eta: float | PerImage = 0.0
     keep: float | None = None  # asked share of units; then eta is ignored and follows u
 
     def weight(self, u: Images) -> PerImage:
         """eta of each image: as given, or such that the prox of u keeps the asked share."""
         if self.keep is None:
-            return u.new_full((len(u),), self.eta)
+            return torch.as_tensor(self.eta, dtype=u.dtype, device=u.device).expand(len(u))
         return self.prior.level(u, self.keep) / self.rho
 
     def prox(self, u: Images, eta: PerImage) -> Images:

@@ -7,27 +7,8 @@ from collections.abc import Iterable, Sequence
 from glob import glob, has_magic
 from pathlib import Path
 
-SUFFIXES = frozenset(
-    f".{kind}"
-    for kind in (
-        "avif",
-        "bmp",
-        "gif",
-        "jfif",
-        "jp2",
-        "jpeg",
-        "jpg",
-        "pbm",
-        "pgm",
-        "png",
-        "pnm",
-        "ppm",
-        "tga",
-        "tif",
-        "tiff",
-        "webp",
-    )
-)
+KINDS = "avif bmp gif jfif jp2 jpeg jpg pbm pgm png pnm ppm tga tif tiff webp"
+SUFFIXES = frozenset(f".{kind}" for kind in KINDS.split())
 
 
 def collect(paths: Iterable[str | Path], skip: str | Path | None = None) -> list[Path]:

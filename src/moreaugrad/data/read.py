@@ -22,7 +22,7 @@ MOST_PIXELS = 100_000_000  # a file of a few kilobytes can claim to hold gigabyt
 def read(source: Any, key: str | None = None, target: int | None = None) -> Item:
     """An image file, PIL image or array (H, W), (H, W, 1 | 3 | 4) as an Item."""
     if isinstance(source, Image.Image):
-        return Item(key or Path(getattr(source, "filename", "") or "image").stem, upright_rgb(source, key), target)
+        return Item(key or Path(getattr(source, "filename", "") or "image").stem, _from_pil(source), target)
     if isinstance(source, np.ndarray):
         return Item(key or "image", upright_rgb(_from_array(source), key), target)
     if isinstance(source, str | Path):
@@ -43,6 +43,13 @@ def upright_rgb(image: Image.Image, name: object = None) -> Image.Image:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
     return image.convert("RGB")
+
+
+def _from_pil(image: Image.Image) -> Image.Image:
+    try:
+        return upright_rgb(image)
+    except (OSError, SyntaxError) as error:  # opened, but not read before
+        raise ValueError(f"a PIL image must be readable, got a truncated or damaged one ({error})") from error
 
 
 def _from_file(path: Path) -> Image.Image:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ from moreaugrad.methods.base import Call, Method
 from moreaugrad.priors.groups import make_groups
 from moreaugrad.priors.l1 import L1
 from moreaugrad.priors.zero import Zero
+
+log = logging.getLogger("moreaugrad")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ class MoreauGrad(Method):
         return QUALITY[self.budget] if isinstance(self.budget, str) else self.budget
 
     @property
-    def weight(self) -> float | None:
+    def weight(self) -> float | torch.Tensor | None:
         """eta, where the prior has one."""
         return None
 
@@ -69,7 +71,8 @@ class MoreauGrad(Method):
 
     def compute(self, call: Call) -> Outcome:
         score = call.score if self.smoothing is None else call.smoothed(self.smoothing)
-        eta = self.weight or 0.0
+        eta = 0.0 if self.weight is None else self.weight
+        checks.one_each("eta", eta, len(call.x))
         problem = Envelope(score, self.prior(call.x), self.rho, call.x, eta, self.share)
         default = DualAveraging if score.random else ProximalGradient
         solution = (self.solver or default(self.spendable)).run(problem, call.watch)
@@ -94,11 +97,11 @@ class SparseMoreauGrad(MoreauGrad):
     keeps that share of each map's entries by choosing eta per image, which seldom transfers between images.
     """
 
-    eta: float | None = None  # in units of the gradient; 0.005 where neither is given
+    eta: float | torch.Tensor | None = None  # in units of the gradient, also one per image; default 0.005
     sparsity: float | None = None  # share of entries (groups) to keep
 
     @property
-    def weight(self) -> float | None:
+    def weight(self) -> float | torch.Tensor | None:
         return 0.005 if self.eta is None and self.sparsity is None else self.eta
 
     @property
@@ -120,7 +123,7 @@ class GroupSparseMoreauGrad(SparseMoreauGrad):
     groups: Any = 16
 
     @property
-    def weight(self) -> float | None:
+    def weight(self) -> float | torch.Tensor | None:
         return 0.05 if self.eta is None and self.sparsity is None else self.eta
 
     def prior(self, x: Images) -> Prior:
@@ -130,8 +133,8 @@ class GroupSparseMoreauGrad(SparseMoreauGrad):
 def _mention_zero_maps(delta: Images, eta: torch.Tensor) -> None:
     zero = (delta == 0).flatten(1).all(1) & (eta > 0)
     if bool(zero.any()):
-        warnings.warn(
-            f"{int(zero.sum())} of {len(delta)} maps are all zero: eta is above every gradient entry (or group norm); "
-            "lower it or use sparsity=",
-            stacklevel=2,
+        log.warning(
+            "%d of %d maps are all zero: eta is above every gradient entry (or group norm); lower it or use sparsity=",
+            int(zero.sum()),
+            len(delta),
         )

@@ -46,8 +46,8 @@ class Terminal:
 
     def hear_warnings(self) -> None:
         """Our own warnings as one line each; those that other packages write for developers are dropped."""
-        logging.getLogger("moreaugrad").setLevel(logging.ERROR if self.quiet else logging.WARNING)
-        logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.ERROR)
+        log = logging.getLogger("moreaugrad")
+        log.handlers = [_Lines(logging.ERROR if self.quiet else logging.WARNING)]
         warnings.simplefilter("ignore")
         if not self.quiet:
             warnings.simplefilter("default", UserWarning)
@@ -82,6 +82,13 @@ class Terminal:
                 progress.update(task, completed=step, total=total)
 
             yield watch
+
+
+class _Lines(logging.Handler):
+    """Log records as lines on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _show(record.getMessage())
 
 
 def _show(message: Warning | str, *where: Any) -> None:

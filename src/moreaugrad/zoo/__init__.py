@@ -59,7 +59,8 @@ def load_model(
     entry = _entry(name)
     place = checks.device(device)
     names = None if labels is None else read_labels(labels)
-    with torch.random.fork_rng(devices=[]):  # building a network draws initial weights
+    with torch.random.fork_rng(devices=[]):  # building a network draws initial weights: the same in every process
+        torch.default_generator.manual_seed(0)
         model: Classifier = entry(name, weights, names)
     model.eval().requires_grad_(False).to(place)
     if names is not None:

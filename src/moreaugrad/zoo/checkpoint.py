@@ -23,7 +23,6 @@ Network = TypeVar("Network", bound=nn.Module)
 WRAPPERS = ("state_dict", "model_state_dict", "model", "state_dict_ema", "model_ema", "net")
 PREFIXES = ("module.", "_orig_mod.", "model.", "network.")
 RANDOM = "random"
-SEED = 0  # random weights are the same in every process
 
 
 class WeightsUnavailableError(OSError):
@@ -39,7 +38,6 @@ class WeightsUnavailableError(OSError):
 def built(make: Callable[..., Network], weights: str | Path | None, labels: list[str] | None) -> Network:
     """The network with random or file weights and as many classes as the file, or the labels, have."""
     state = None if weights is None or weights == RANDOM else read_state(weights)
-    torch.default_generator.manual_seed(SEED)  # the caller restores the global state
     network = make(num_classes=len(labels)) if labels else make()
     if state is None:
         return network

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,7 +16,7 @@ from moreaugrad.zoo.view import View, per_channel
 class Classifier(nn.Module):
     """Logits of a network in its own, normalised input space.
 
-    `preprocess(picture)` is `(crop(picture) / 255 - mean) / std`, on the device of the network.
+    `preprocess(picture)` is `(crop(picture) / 255 - mean) / std`, on the device and in the precision of the network.
     """
 
     def __init__(self, network: nn.Module, view: View, name: str, labels: Sequence[str] | None = None) -> None:
@@ -36,7 +35,8 @@ class Classifier(nn.Module):
         return self.view.crop(picture)
 
     def preprocess(self, picture: Image.Image) -> Float[Tensor, "c h w"]:
-        return self.view.tensor(picture).to(self.device)
+        tensor = self._anchor()
+        return self.view.tensor(picture).to(tensor.device, tensor.dtype)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -58,8 +58,7 @@ class Classifier(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        tensor: Any = next(self.network.parameters(), next(self.network.buffers(), torch.empty(0)))
-        return torch.device(tensor.device)
+        return self._anchor().device
 
     def label(self, target: int) -> str | None:
         """The name of a class, where the classes have names."""
@@ -73,3 +72,8 @@ class Classifier(nn.Module):
             raise ValueError(
                 f"labels must name every class of the model, got {len(self.labels)} labels for {outputs} outputs"
             )
+
+    def _anchor(self) -> Tensor:
+        """A tensor that has the network's device and precision."""
+        every = (*self.network.parameters(), *self.network.buffers())
+        return next((tensor for tensor in every if tensor.is_floating_point()), torch.empty(0))

@@ -12,8 +12,7 @@ from moreaugrad.core.envelope import Envelope
 from moreaugrad.core.solvers.judge import judge, unjudged
 from moreaugrad.shapes import spread
 
-JUMP = 4.0  # a residual this many times the usual one is a step that overshot, not noise; one this many times
-# smaller shows that the mean still holds steps of the way there
+JUMP = 4.0  # a residual this many times the usual one is a step that overshot, not noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +28,7 @@ class State:
     square: Images  # weighted squared deviations from it, summed
     weight: PerImage  # summed weights of the mean
     weight2: PerImage  # summed squares of the weights
-    usual: PerImage  # mean residual of the steps in the mean
-    recent: PerImage  # moving average of the residual
+    usual: PerImage  # mean residual so far, overshoots left out
     good: PerImage  # steps that were no overshoot
     rise: PerImage  # summed <change of gradient, change of delta>: with `run`, the curvature along the way
     run: PerImage  # summed |change of delta|^2
@@ -41,7 +39,7 @@ class DualAveraging:
     """u <- (1 - a_t) u - a_t rho g_t, with g_t on fresh noise at delta_t = prox(u).
 
     a_t = (power + 1) / (t + power + 1). Returns prox(-rho * mean of g_t weighted by (t + 1)^late): the
-    threshold acts once, on a low-noise average, so zeros are exact. The mean starts anew while residuals fall.
+    threshold acts once, on a low-noise average, so zeros are exact. The first `burn` of the steps is left out.
     a_t stays below 1.5 / (1 + rho * curvature measured on the way), and a step that overshot is taken back.
     One step in 16 (at least one) measures the residual on fresh noise.
     """
@@ -49,6 +47,7 @@ class DualAveraging:
     budget: int = 800  # sample-gradients per image, the residual's included
     power: float = 4.0  # how much late gradients weigh in where the next is asked
     late: float = 0.5  # and in what is returned
+    burn: float = 0.1
 
     def run(self, problem: Envelope, watch: Watch = unwatched) -> Solution:
         steps = checks.steps(self.budget, problem.score.samples)
@@ -69,7 +68,7 @@ class DualAveraging:
 
     def init(self, problem: Envelope) -> State:
         zero, none = torch.zeros_like(problem.x), problem.x.new_zeros(len(problem.x))
-        return State(zero, zero, zero, zero, zero, zero, zero, none, none, none, none, none, none, none)
+        return State(zero, zero, zero, zero, zero, zero, zero, none, none, none, none, none, none)
 
     def step(self, problem: Envelope, state: State, t: int, steps: int) -> State:
         eta = problem.weight(state.u)
@@ -85,19 +84,18 @@ class DualAveraging:
         steepest = 1.5 / (1 + problem.rho * (rise / run.clamp_min(1e-30)).clamp_min(0))
         a = spread(steepest.clamp_max((self.power + 1) / (t + self.power + 1)), delta)
         good = state.good + fine.to(delta.dtype)
-        residual = torch.where(fine, residual, state.recent)
-        recent = torch.where(good <= 1, residual, 0.7 * state.recent + 0.3 * residual)
+        usual = torch.where(fine, state.usual + (residual - state.usual) / good, state.usual)
 
         new = (t + 1) ** self.late
-        still = fine & ((recent * JUMP >= state.usual) | (2 * t > steps))
-        held = still.to(delta.dtype)  # whether the mean goes on, or starts anew here
+        # the mean starts anew after the burn-in and after an overshoot, then at the last good point; never for
+        # a residual that happens to be small, which would leave out just the steps that met a rare kink
+        held = (fine & (t != round(self.burn * steps))).to(delta.dtype)
         weight, weight2 = held * state.weight + new, held * state.weight2 + new**2
         part, before = spread(new / weight, delta), grad - state.mean
         mean, where = state.mean + before * part, state.where + (last - state.where) * part
-        usual = state.usual + (residual - state.usual) * new / weight
         square = spread(held, delta) * (state.square + new * before * (grad - mean))
         u = (1 - a) * last - a * problem.rho * grad
-        return State(u, last, delta, grad, where, mean, square, weight, weight2, usual, recent, good, rise, run)
+        return State(u, last, delta, grad, where, mean, square, weight, weight2, usual, good, rise, run)
 
     def _answer(self, problem: Envelope, state: State) -> Images:
         """-rho times the mean gradient; where the score is stiff that amplifies the error of the points it was

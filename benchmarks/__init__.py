@@ -1,0 +1,1 @@
+"""Measurements, one command each; their figures lie in `results/`."""

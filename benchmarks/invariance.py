@@ -1,0 +1,56 @@
+"""How far a map moves when nothing but its company or the chunk size changes.
+
+    python -m benchmarks.invariance --data FOLDER [--device cuda] [--photos 4] [--budget 800]
+
+Differences are the largest over the entries, relative to the largest entry of the map.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import moreaugrad as mg
+from benchmarks import photos, record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--photos", type=int, default=4)
+    parser.add_argument("--budget", type=int, default=800)
+    parser.add_argument("--rows", default="4,8,32")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    model, x = photos.load(asked.data, asked.photos, asked.device)
+    method = mg.SparseMoreauGrad(model, sparsity=0.05, budget=asked.budget)
+    together = method.explain(x)
+
+    def worst(others: Any) -> float:
+        scale = together.map.flatten(1).abs().amax(1)
+        return float(((others - together.map).flatten(1).abs().amax(1) / scale).max())
+
+    alone = torch.cat([method.attribute(x[i : i + 1], together.target[i : i + 1]) for i in range(len(x))])
+    backwards = method.attribute(x.flip(0), together.target.flip(0)).flip(0)
+    figures: dict[str, Any] = {
+        "photos": len(x),
+        "budget": asked.budget,
+        "alone_against_batch": worst(alone),
+        "reversed_order": worst(backwards),
+        "other_internal_batch_size": {},
+    }
+    for rows in map(int, asked.rows.split(",")):
+        moved = method.attribute(x, together.target, internal_batch_size=rows)
+        cosine = torch.cosine_similarity(moved.flatten(1), together.map.flatten(1)).min()
+        figures["other_internal_batch_size"][rows] = {"worst": worst(moved), "cosine": float(cosine)}
+    print(figures)
+    device = torch.device(asked.device).type
+    print("stored", record.store(f"invariance_{device}", asked.device, figures, asked.out))
+
+
+if __name__ == "__main__":
+    main()
