@@ -1,4 +1,4 @@
-"""Photos for the benchmarks: every n-th file of a folder, as the embedded model sees them."""
+"""Photos for the benchmarks: spread evenly over the files of a folder, as the embedded model sees them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import moreaugrad as mg
 from moreaugrad.data.read import read
 
 
-def load(folder: Path, count: int, device: str, every: int = 15, start: int = 0) -> tuple[torch.nn.Module, Tensor]:
+def load(folder: Path, count: int, device: str) -> tuple[torch.nn.Module, Tensor]:
     """The embedded classifier and `count` photos in its input space."""
     model = mg.load_model("efficientnet_lite0", device=device)
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in {".jpeg", ".jpg", ".png"})
-    chosen = files[start::every][:count] if len(files) > count else files
-    if len(chosen) < count:
-        raise SystemExit(f"{count} photos are needed, got {len(chosen)} in {folder}")
+    if len(files) < count:
+        raise SystemExit(f"{count} photos are needed, got {len(files)} in {folder}")
+    chosen = files[:: len(files) // count][:count]
     return model, torch.stack([model.preprocess(read(path).pixels) for path in chosen]).to(device)

@@ -13,6 +13,8 @@ import torch
 import moreaugrad as mg
 from benchmarks import photos, record
 
+METHODS = (mg.SparseMoreauGrad, mg.GroupSparseMoreauGrad)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -21,11 +23,12 @@ def main() -> None:
     parser.add_argument("--photos", type=int, default=20)
     parser.add_argument("--rows", type=int, default=320)
     parser.add_argument("--budget", type=int, default=800)
+    parser.add_argument("--groups", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     model, x = photos.load(asked.data, asked.photos, asked.device)
     table = []
-    for method in (mg.SparseMoreauGrad, mg.GroupSparseMoreauGrad):
+    for method in METHODS if asked.groups else METHODS[:1]:
         for share in (0.01, 0.05, 0.20):
             found = method(model, sparsity=share, budget=asked.budget).explain(x, internal_batch_size=asked.rows)
             again = method(model, eta=found.eta, budget=asked.budget, seed=1)

@@ -41,17 +41,17 @@ class DualAveraging:
     a_t = (power + 1) / (t + power + 1). Returns prox(-rho * mean of g_t weighted by (t + 1)^late): the
     threshold acts once, on a low-noise average, so zeros are exact. The first `burn` of the steps is left out.
     a_t stays below 1.5 / (1 + rho * curvature measured on the way), and a step that overshot is taken back.
-    One step in 16 (at least one) measures the residual on fresh noise.
+    One step in 24 (at least one) measures the residual on fresh noise.
     """
 
     budget: int = 800  # sample-gradients per image, the residual's included
-    power: float = 4.0  # how much late gradients weigh in where the next is asked
+    power: float = 8.0  # how much late gradients weigh in where the next is asked
     late: float = 0.5  # and in what is returned
     burn: float = 0.1
 
     def run(self, problem: Envelope, watch: Watch = unwatched) -> Solution:
         steps = checks.steps(self.budget, problem.score.samples)
-        kept = max(1, steps // 16) if steps > 1 else 0
+        kept = max(1, steps // 24) if steps > 1 else 0
         state = self.init(problem)
         for t in range(steps - kept):
             state = self.step(problem, state, t, steps - kept)
