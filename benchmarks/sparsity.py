@@ -23,21 +23,25 @@ def main() -> None:
     parser.add_argument("--photos", type=int, default=20)
     parser.add_argument("--rows", type=int, default=320)
     parser.add_argument("--budget", type=int, default=800)
+    parser.add_argument("--shares", default="0.01,0.05,0.20")
     parser.add_argument("--groups", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     model, x = photos.load(asked.data, asked.photos, asked.device)
     table = []
     for method in METHODS if asked.groups else METHODS[:1]:
-        for share in (0.01, 0.05, 0.20):
+        for share in map(float, asked.shares.split(",")):
             found = method(model, sparsity=share, budget=asked.budget).explain(x, internal_batch_size=asked.rows)
             again = method(model, eta=found.eta, budget=asked.budget, seed=1)
             kept = again.explain(x, internal_batch_size=asked.rows).kept
+            change = 100 * (kept - found.kept).abs()
             row = {
                 "method": method.__name__,
                 "asked_percent": 100 * share,
                 "worst_miss_points": 100 * float((found.kept - share).abs().max()),
-                "worst_change_with_same_eta_other_seed_points": 100 * float((kept - found.kept).abs().max()),
+                "change_with_same_eta_other_seed_points": [round(c, 3) for c in change.tolist()],
+                "photos_within_half_a_point": int((change <= 0.5).sum()),
+                "median_change_points": float(change.median()),
                 "pixels_kept_percent": 100 * float(found.pixels_kept.mean()),
                 "eta_smallest": float(found.eta.min()),
                 "eta_largest": float(found.eta.max()),

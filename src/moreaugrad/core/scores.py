@@ -43,9 +43,15 @@ def safe_rows(x: Images, samples: int = 1) -> int:
 
 @contextmanager
 def differentiable() -> Iterator[None]:
-    """Gradients on, whatever the caller switched off."""
-    with torch.inference_mode(False), torch.enable_grad():
-        yield
+    """Gradients on, whatever the caller switched off, and kernels that give the same answer twice."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.benchmark
+    cudnn.deterministic, cudnn.benchmark = True, False
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        cudnn.deterministic, cudnn.benchmark = before
 
 
 @dataclass(eq=False)

@@ -71,7 +71,7 @@ class DualAveraging:
         return State(zero, zero, zero, zero, zero, zero, zero, none, none, none, none, none, none)
 
     def step(self, problem: Envelope, state: State, t: int, steps: int) -> State:
-        eta = problem.weight(state.u)
+        eta = problem.weight(-problem.rho * state.mean)  # from the low-noise mean, as the answer will take it
         delta = problem.prox(state.u, eta)
         _, found = problem.score.value_and_grad(problem.x + delta, t)
         residual = problem.residual(delta, found, eta)
