@@ -29,7 +29,7 @@ def store(name: str, device: str, figures: dict[str, Any], out: Path | None = No
     packages = ("torch", "torchvision", "timm", "numpy")
     facts = {
         "benchmark": name,
-        "command": "python -m " + " ".join([f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        "command": " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *_told(sys.argv[1:])]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "hardware": hardware(device),
         "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
@@ -38,3 +38,11 @@ def store(name: str, device: str, figures: dict[str, Any], out: Path | None = No
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**facts, **figures}, indent=1) + "\n")
     return path
+
+
+def _told(words: list[str]) -> list[str]:
+    """The options that bear on the figures: not where they were written to, and of a folder its name."""
+    if "--out" in words:
+        at = words.index("--out")
+        words = words[:at] + words[at + 2 :]
+    return [Path(word).name if before == "--data" else word for before, word in zip(["", *words], words, strict=False)]

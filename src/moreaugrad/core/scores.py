@@ -32,13 +32,13 @@ KINDS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def safe_rows(x: Images, samples: int = 1) -> int:
     """A chunk that fits and runs well, from the device and the shape alone: never from the batch's length."""
+    large = x[0].numel() / (3 * 224 * 224)
     if x.device.type != "cpu":
-        most = 128
-    else:
-        most = 16 if samples > 1 else 4
-    pixels = x[0].numel() / (3 * 224 * 224)
-    bound = max(2, int(most / max(1.0, pixels)))
-    return min(bound, samples) if x.device.type == "cpu" and samples > 1 else bound
+        return max(2, int(128 / max(1.0, large)))
+    if samples == 1:
+        return max(2, int(4 / max(1.0, large)))
+    # one image's samples at a time fill a CPU, and are then bit for bit the same in any company
+    return min(samples, max(2, min(256, int(16 / large))))
 
 
 @contextmanager
