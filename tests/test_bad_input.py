@@ -1,5 +1,7 @@
 """Wrong input is refused before any work, with what must hold, what came, and the way out."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -68,6 +70,10 @@ def test_captums_rule_for_a_missing_target():
         ({"budget": 1.5}, TypeError, "budget must be a whole number"),
         ({"score": "logits"}, ValueError, "Did you mean 'logit'"),
         ({"smoothing": 0.1}, TypeError, "smoothing must be a Smoothing or None"),
+        ({"solver": "papr"}, ValueError, "Did you mean 'paper'"),
+        ({"solver": 3}, TypeError, "solver must be None"),
+        ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
+        ({"seed": 1.7}, TypeError, "seed must be a whole number"),
     ],
 )
 def test_options(options, kind, says):
@@ -125,6 +131,23 @@ def test_a_model_in_training_mode(layer):
     assert mg.Gradient(harmless).attribute(X, 0).shape == X.shape
 
 
+def test_training_mode_behind_a_method_a_partial_and_a_closure():
+    net = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3)).train()
+    before = net[0].running_mean.clone()
+    for hidden in (net.forward, functools.partial(net), lambda v: 2 * net(v), Wrapper(net)):
+        with pytest.raises(ValueError, match=r"model\.eval\(\)"):
+            mg.MoreauGrad(hidden).attribute(torch.randn(2, 6), 0)
+    assert torch.equal(net[0].running_mean, before)
+
+
+class Wrapper:
+    def __init__(self, net):
+        self.net = net
+
+    def __call__(self, v):
+        return self.net(v)
+
+
 def test_batch_statistics_are_refused_in_evaluation_too():
     net = nn.Sequential(nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, 3)).eval()
     with pytest.raises(ValueError, match="track_running_stats"):
@@ -139,11 +162,22 @@ def test_batch_statistics_are_refused_in_evaluation_too():
         (lambda v: LINEAR(v.detach()).detach(), "must be differentiable"),
         (lambda v: LINEAR(v)[:1], "one row per input row"),
         (lambda v: LINEAR(v) * float("nan"), "score must be finite"),
+        (lambda v: LINEAR(v) + v.abs().sqrt().sum(1, keepdim=True), "gradient must be finite"),
     ],
 )
 def test_a_model_that_cannot_be_explained(score, says):
     with pytest.raises(ValueError, match=says):
-        mg.Gradient(score).attribute(X, 0)
+        mg.MoreauGrad(score, smoothing=None).attribute(X, 0)
+
+
+def test_smoothgrad_without_noise():
+    with pytest.raises(ValueError, match="use the method `gradient`"):
+        mg.SmoothGrad(LINEAR, None)
+
+
+def test_a_probability_needs_several_classes():
+    with pytest.raises(ValueError, match="needs several class scores"):
+        mg.Gradient(lambda v: LINEAR(v)[:, :1], score="prob").attribute(X, 0)
 
 
 def test_a_model_that_returns_no_tensor():

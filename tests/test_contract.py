@@ -190,7 +190,7 @@ def test_half_precision_models(name, dtype):
     assert make(name, linear).attribute(x, 1).dtype == dtype
     kept = found.map != 0
     if name == "sparse_moreau":
-        assert kept.float().mean() == 0.25
+        assert 0.2 < kept.float().mean() <= 0.25  # entries of half precision tie
     else:
         torch.testing.assert_close(found.map, linear.weight[1].float().expand(2, 64), atol=2e-3, rtol=1e-2)
 
@@ -356,3 +356,38 @@ def test_import_touches_nothing():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@EVERY
+def test_models_that_view_their_activations(name, x):
+    with torch.random.fork_rng():
+        convolution, linear = nn.Conv2d(3, 4, 3), nn.Linear(4 * 14 * 14, 5)
+
+    def viewing(v):
+        return linear(torch.relu(convolution(v)).view(len(v), -1))
+
+    def reshaping(v):
+        return linear(torch.relu(convolution(v)).reshape(len(v), -1))
+
+    found = make(name, viewing).attribute(x, 1)
+    torch.testing.assert_close(found, make(name, reshaping).attribute(x, 1), rtol=1e-3, atol=1e-6)
+
+
+def test_numbers_of_numpy_and_odd_forms(net, x):
+    wanted = mg.SparseMoreauGrad(net, rho=1.0, eta=1e-4, budget=64).attribute(x, [1, 2, 4])
+    assert wanted.any()
+    method = mg.SparseMoreauGrad(net, rho=np.float64(1.0), eta=np.float64(1e-4), budget=np.int64(64), seed=np.int64(0))
+    assert torch.equal(method.attribute(x, np.array([1, 2, 4])), wanted)
+    assert torch.equal(method.attribute(x, torch.tensor([1, 2, -1])), wanted)
+    assert torch.equal(method.attribute(x, [1, 2, -1]), wanted)
+    column = mg.SparseMoreauGrad(net, budget=64, eta=torch.full((3, 1), 1e-4)).attribute(x, [1, 2, 4])
+    assert torch.equal(column, wanted)
+    labels = np.zeros((16, 16), np.uint16)
+    assert mg.GroupSparseMoreauGrad(net, groups=labels, budget=64).attribute(x, 1).shape == x.shape
+    assert mg.GroupSparseMoreauGrad(net, groups=np.int64(4), budget=64).attribute(x, 1).shape == x.shape
+
+
+def test_a_model_that_draws_random_numbers_leaves_the_global_state(net, x):
+    before = torch.get_rng_state()
+    mg.MoreauGrad(lambda v: net(v + 0.01 * torch.randn_like(v)), budget=64).attribute(x, 1)
+    assert torch.equal(before, torch.get_rng_state())

@@ -13,7 +13,7 @@ from moreaugrad.priors.l1 import L1
 from moreaugrad.priors.zero import Zero
 
 LABELS = torch.tensor([0, 1, 0, 2, 1, 2])
-EXAMPLES = {"zero": Zero(), "l1": L1(), "group": Group(LABELS[None], 3)}
+EXAMPLES = {"zero": Zero(), "l1": L1(), "group": Group(LABELS[None], (3,))}
 entries = st.lists(st.floats(-10, 10), min_size=12, max_size=12)
 batches = entries.map(lambda numbers: torch.tensor(numbers, dtype=torch.float64).view(2, 6))
 amounts = st.tuples(st.floats(0.01, 10), st.floats(0.01, 10)).map(lambda a: torch.tensor(a, dtype=torch.float64))
@@ -88,7 +88,7 @@ def test_grid_of_16_on_224_is_blocks_of_14():
 
 def test_grid_finer_than_the_image_gives_one_group_per_pixel():
     prior = make_groups(16, torch.zeros(1, 3, 5, 5))
-    assert prior.count == 25
+    assert prior.counts == (25,)
 
 
 def test_channels_and_label_maps():
@@ -111,5 +111,5 @@ def test_superpixels_follow_the_image():
 
 def test_group_norms_of_large_groups_are_exact():
     u = torch.full((1, 100_000), 1e-3)
-    norms = Group(torch.zeros(1, 100_000, dtype=torch.long), 1).units(u)
+    norms = Group(torch.zeros(1, 100_000, dtype=torch.long), (1,)).units(u)
     assert float(norms) == pytest.approx(1e-3 * 100_000**0.5, rel=1e-6)

@@ -78,9 +78,8 @@ def test_long_solve_meets_the_fixed_point_condition():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.1, 1.0])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_intervals_cover_the_truth(rho, seed):
-    covers(rho, seed, repetitions=200)
+def test_intervals_cover_the_truth(rho):
+    covers(rho, seed=0, repetitions=200)
 
 
 def test_intervals_cover_the_truth_in_a_short_look():
@@ -93,7 +92,7 @@ def covers(rho, seed, repetitions):
     truth = mg.MoreauGrad(net, rho=rho, smoothing=smoothing, budget=400_000, seed=10**6).explain(X, 0).map
     hits = 0.0
     for run in range(repetitions):
-        found = mg.MoreauGrad(net, rho=rho, seed=run).explain(X, 0)
+        found = mg.MoreauGrad(net, rho=rho, seed=run).explain(X, 0, internal_batch_size=48)
         hits += float(((found.map - truth).abs() <= 1.96 * found.stderr).double().mean())
     assert 0.90 <= hits / repetitions <= 0.99
 
@@ -190,3 +189,67 @@ def test_smoothgrad_agrees_with_captum_on_the_same_score():
     error = (tunnel("vargrad") / 4000).sqrt()
     ours = mg.SmoothGrad(net, mg.Smoothing(sigma=0.3, samples=4000)).explain(X, 1)
     assert ((ours.map - tunnel("smoothgrad")).abs() <= 5 * (error + ours.stderr)).all()
+
+
+def test_rare_gradients_are_not_dropped():
+    """A kink that one sample in 160 meets carries the whole gradient; leaving such draws out would give 0."""
+    x = torch.zeros(1, 2, dtype=torch.float64)
+    found = [
+        mg.MoreauGrad(
+            lambda v: 100 * torch.relu(v[:, 0] - 2.5) + v[:, 1],
+            rho=1e-4,
+            smoothing=mg.Smoothing(sigma=1.0),
+            budget=1600,
+            seed=seed,
+        ).attribute(x)[0, 0]
+        for seed in range(10)
+    ]
+    truth = 100 * 0.5 * math.erfc(2.5 / 2**0.5)
+    spread = 100 * (0.00621 / 1500) ** 0.5 / 10**0.5
+    assert abs(float(torch.stack(found).mean()) - truth) < 5 * spread
+
+
+def test_parts_of_a_draw_have_its_mean():
+    from moreaugrad.core.scores import ClassScore, SmoothedScore
+
+    for samples in (1, 2, 5, 16, 17):
+        base = ClassScore(lambda v: v.pow(3).sum(1), None, 3, rows=4)
+        score = SmoothedScore(base, mg.Smoothing(sigma=1.0, samples=samples), torch.ones(3, 1, dtype=torch.float64), 0)
+        value, grad = score.value_and_grad(X, 2)
+        values, grads = score.parts(X, 2)
+        torch.testing.assert_close(values.mean(0), value)
+        torch.testing.assert_close(grads.mean(0), grad)
+
+
+@pytest.mark.parametrize("solver", ["dual_averaging", "proximal_gradient", "paper"])
+@pytest.mark.parametrize("smoothing", [None, mg.Smoothing(), mg.Smoothing(fixed=True)], ids=["plain", "fresh", "fixed"])
+def test_every_solver_takes_every_score(solver, smoothing):
+    found = mg.MoreauGrad(network(), rho=0.3, smoothing=smoothing, solver=solver, budget=1600).explain(X, 0)
+    usual = mg.MoreauGrad(network(), rho=0.3, smoothing=smoothing, budget=1600).explain(X, 0)
+    assert (found.map - usual.map).norm() < 0.1 * usual.map.norm()
+    assert found.residual.isfinite().all()
+    if solver != "paper":
+        assert found.gradients <= 1600 + 16
+
+
+def test_few_samples_can_converge_too():
+    for samples in (1, 2, 4):
+        smoothing = mg.Smoothing(samples=samples)
+        method = [mg.MoreauGrad(network(), smoothing=smoothing, budget=200 * samples, seed=s) for s in range(6)]
+        runs = [each.explain(X, 0, internal_batch_size=3 * samples).converged for each in method]
+        assert torch.stack(runs).double().mean() > 0.7
+
+
+def test_groups_of_an_image_do_not_count_for_another():
+    x = torch.randn(2, 2, 4, 4, dtype=torch.float64)
+    weight = torch.randn(2, 4, 4, dtype=torch.float64)
+    coarse, fine = torch.arange(16).view(4, 4) // 4, torch.arange(16).view(4, 4) + 100
+    both = torch.stack([coarse, fine])
+
+    def kept(labels, images):
+        score = lambda v: (v * weight).flatten(1).sum(1)  # noqa: E731
+        found = mg.GroupSparseMoreauGrad(score, sparsity=0.25, groups=labels, budget=64).attribute(images)
+        return (found != 0).any(1).flatten(1).sum(1).tolist()
+
+    assert kept(both, x) == [4, 4]  # one of four rows of four pixels; four of sixteen pixels
+    assert kept(both[:1], x[:1]) == [4]

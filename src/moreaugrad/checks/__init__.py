@@ -13,8 +13,10 @@ from moreaugrad.checks.options import number as number
 from moreaugrad.checks.options import one_each as one_each
 from moreaugrad.checks.options import one_of as one_of
 from moreaugrad.checks.options import positive as positive
+from moreaugrad.checks.options import seed as seed
 from moreaugrad.checks.options import smooth as smooth
 from moreaugrad.checks.options import smoothing as smoothing
+from moreaugrad.checks.options import solver as solver
 from moreaugrad.checks.options import steps as steps
 from moreaugrad.checks.options import weights as weights
 from moreaugrad.checks.tensors import dependent as dependent
@@ -23,5 +25,6 @@ from moreaugrad.checks.tensors import evaluating as evaluating
 from moreaugrad.checks.tensors import finite_score as finite_score
 from moreaugrad.checks.tensors import inputs as inputs
 from moreaugrad.checks.tensors import output as output
+from moreaugrad.checks.tensors import some_gradient as some_gradient
 from moreaugrad.checks.tensors import target as target
 from moreaugrad.checks.tensors import target_fits as target_fits

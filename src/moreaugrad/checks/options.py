@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -31,15 +32,15 @@ def not_negative(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a finite number >= 0, got {value!r}{_WAYS.get(name, '')}")
 
 
-def at_least(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
+def at_least(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def number(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
 
 
@@ -55,7 +56,9 @@ def smoothing(noise_level: float | None, samples: int, sigma: float | None) -> N
     at_least("samples", samples, 1)
 
 
-def smooth(given: object, kind: type) -> None:
+def smooth(given: object, kind: type, needed: bool = False) -> None:
+    if given is None and needed:
+        raise ValueError("smoothing must be a Smoothing, got None; without noise use the method `gradient`")
     if given is not None and not isinstance(given, kind):
         raise TypeError(f"smoothing must be a Smoothing or None, got {given!r}; write Smoothing(noise_level=0.1)")
 
@@ -80,8 +83,9 @@ def weights(eta: float | Tensor | None, sparsity: float | None) -> None:
             raise ValueError(f"sparsity must be in (0, 1], the share of the map to keep, got {sparsity!r}")
 
 
-def steps(total: int, samples: int) -> int:
-    """How many steps a budget pays for."""
+def steps(total: int | None, samples: int) -> int:
+    """How many steps a budget pays for; a solver on its own, told nothing, has 800."""
+    total = 800 if total is None else total
     at_least("budget", total, 1)
     if total < samples:
         raise ValueError(
@@ -89,6 +93,19 @@ def steps(total: int, samples: int) -> int:
             "one step spends `samples` gradients; raise budget or lower samples"
         )
     return total // samples
+
+
+def solver(given: object, known: Mapping[str, Any]) -> None:
+    if isinstance(given, str):
+        one_of("solver", given, known)
+    elif given is not None and not hasattr(given, "run"):
+        raise TypeError(f"solver must be None, one of {list(known)} or an object with run(), got {given!r}")
+
+
+def seed(given: object) -> None:
+    if given is None or isinstance(given, torch.Generator):
+        return
+    at_least("seed", given, 0)
 
 
 def fixed_eta(solver: str, keep: float | None) -> None:
@@ -122,7 +139,7 @@ def groups(groups: Any, shape: tuple[int, ...]) -> None:
         if groups == "superpixels" and len(shape) != 4:
             raise ValueError(f"groups='superpixels' needs images (N, C, H, W), got inputs of shape {shape}")
         return
-    if isinstance(groups, int) and not isinstance(groups, bool):
+    if isinstance(groups, Integral) and not isinstance(groups, bool):
         at_least("groups", groups, 1)
         if len(shape) < 4:
             raise ValueError(
@@ -146,7 +163,7 @@ def label_map(groups: Any, shape: tuple[int, ...], one: int, ways: str) -> None:
             f"groups must cover the whole input: a label map of shape {' or '.join(map(str, allowed))}, "
             f"got {tuple(labels.shape)} for inputs of shape {shape}"
         )
-    if labels.min() < 0:
+    if labels.long().min() < 0:
         raise ValueError(
             f"groups must cover the whole input, got {int((labels < 0).sum())} entries with a negative label; "
             "give every entry a group, if need be one of its own"

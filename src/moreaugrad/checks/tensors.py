@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -50,6 +52,8 @@ def _input(where: str, tensor: Any) -> None:
 def target(target: Any, images: int) -> Any:
     """A target in one of Captum's forms, of the right length."""
     ways = "an int, a tuple, a tensor or list with one entry per image, or None"
+    if hasattr(target, "__array__") and not isinstance(target, Tensor):
+        target = torch.as_tensor(target)
     if isinstance(target, Tensor):
         if target.is_floating_point() or target.dtype == torch.bool:
             raise TypeError(f"target must hold class numbers, got a tensor of {target.dtype}")
@@ -90,8 +94,10 @@ def output(found: Any, rows: int) -> Tensor:
 def target_fits(target: Any, shape: tuple[int, ...], kind: str) -> None:
     """The target picks one number per row out of an output of this shape."""
     shown = f"(N{''.join(f', {size}' for size in shape[1:])})"
-    if kind != "logit" and len(shape) < 2:
-        raise ValueError(f"score={kind!r} needs class scores (N, classes), got output of shape {shown}; use 'logit'")
+    if kind != "logit" and (len(shape) != 2 or shape[1] < 2):
+        raise ValueError(
+            f"score={kind!r} needs several class scores (N, classes), got output of shape {shown}; use 'logit'"
+        )
     if target is None:
         if math.prod(shape[1:]) != 1:
             raise ValueError(
@@ -118,6 +124,16 @@ def finite_score(value: Tensor) -> None:
         )
 
 
+def some_gradient(found: Tensor) -> None:
+    """Each image had a finite gradient at least once."""
+    if not bool(found.all()):
+        bad = (~found).nonzero().flatten().tolist()
+        raise ValueError(
+            f"the model's gradient must be finite, got NaN or infinity alone for image(s) {bad[:8]}; "
+            "look for a square root or logarithm of zero in its forward"
+        )
+
+
 def differentiable(score: Tensor) -> None:
     if not score.requires_grad:
         raise ValueError(
@@ -139,19 +155,39 @@ _RANDOM = ("Drop", "StochasticDepth")
 
 def evaluating(model: Any) -> None:
     """No layer of the model may act as in training: images would mix, and maps would change from call to call."""
-    if not isinstance(model, nn.Module):
-        return
-    for name, module in model.named_modules():
-        kind = type(module).__name__
-        norms = isinstance(module, nn.modules.batchnorm._BatchNorm)
+    for name, module in _modules(model, depth=3):
+        kind = getattr(module, "original_name", type(module).__name__)  # the former for scripted ones
+        norms = "BatchNorm" in kind
+        tracks = "InstanceNorm" in kind and getattr(module, "running_mean", None) is not None
         chance = getattr(module, "p", getattr(module, "drop_prob", 1.0))
-        acts = norms or (any(word in kind for word in _RANDOM) and chance) or isinstance(module, nn.RReLU)
+        acts = norms or tracks or (any(word in kind for word in _RANDOM) and chance) or isinstance(module, nn.RReLU)
         if module.training and acts:
             raise ValueError(
                 f"the model must be in evaluation mode, got {kind} {name!r} in training mode; call model.eval() first"
             )
-        if norms and module.running_mean is None:
+        if norms and getattr(module, "running_mean", 0) is None:
             raise ValueError(
                 f"batch norm must use running statistics, got {kind} {name!r} with track_running_stats=False: "
                 "images of a batch would change each other's maps"
             )
+
+
+def _modules(model: Any, depth: int) -> Iterator[tuple[str, nn.Module]]:
+    """The modules of a callable: its own, or those that a method, partial, closure or object holds."""
+    if isinstance(model, nn.Module):
+        yield from model.named_modules()
+    elif depth > 0 and callable(model) and not isinstance(model, type):
+        held = [cell.cell_contents for cell in getattr(model, "__closure__", None) or () if _filled(cell)]
+        held += [getattr(model, "__self__", None), *getattr(model, "__dict__", {}).values()]
+        if isinstance(model, functools.partial):
+            held += [model.func, *model.args, *model.keywords.values()]
+        for each in held:
+            yield from _modules(each, depth - 1)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True

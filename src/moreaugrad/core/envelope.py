@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from moreaugrad.contracts import Images, PerImage, Prior, Score
 from moreaugrad.shapes import norm
@@ -24,14 +25,15 @@ class Envelope:
     prior: Prior
     rho: float
     x: Images
-    eta: float | PerImage = 0.0
+    eta: float | Tensor = 0.0
     keep: float | None = None  # asked share of units; then eta is ignored and follows u
 
     def weight(self, u: Images) -> PerImage:
         """eta of each image: as given, or such that the prox of u keeps the asked share."""
         if self.keep is None:
-            return torch.as_tensor(self.eta, dtype=u.dtype, device=u.device).expand(len(u))
-        return self.prior.level(u, self.keep) / self.rho
+            return torch.as_tensor(self.eta, dtype=u.dtype, device=u.device).reshape(-1).expand(len(u))
+        # a hair more, lest rounding of rho * eta let the first unit below the level through
+        return self.prior.level(u, self.keep) / self.rho * (1 + 4 * torch.finfo(u.dtype).eps)
 
     def prox(self, u: Images, eta: PerImage) -> Images:
         """The displacement that belongs to the dual variable u."""

@@ -34,7 +34,7 @@ def safe_rows(x: Images, samples: int = 1) -> int:
     """A chunk that fits and runs well, from the device and the shape alone: never from the batch's length."""
     large = x[0].numel() / (3 * 224 * 224)
     if x.device.type != "cpu":
-        return max(2, int(128 / max(1.0, large)))
+        return max(2, int((16 if samples == 1 else 64) / max(1.0, large)))
     if samples == 1:
         return max(2, int(4 / max(1.0, large)))
     # one image's samples at a time fill a CPU, and are then bit for bit the same in any company
@@ -42,16 +42,19 @@ def safe_rows(x: Images, samples: int = 1) -> int:
 
 
 @contextmanager
-def differentiable() -> Iterator[None]:
-    """Gradients on, whatever the caller switched off, and kernels that give the same answer twice."""
-    cudnn = torch.backends.cudnn
-    before = cudnn.deterministic, cudnn.benchmark
-    cudnn.deterministic, cudnn.benchmark = True, False
-    try:
-        with torch.inference_mode(False), torch.enable_grad():
+def differentiable(on_gpu: bool) -> Iterator[None]:
+    """Gradients on, whatever the caller switched off, and GPU kernels that give the same answer twice."""
+    with torch.inference_mode(False), torch.enable_grad():
+        if not on_gpu:
             yield
-    finally:
-        cudnn.deterministic, cudnn.benchmark = before
+            return
+        cudnn = torch.backends.cudnn
+        before = cudnn.deterministic, cudnn.benchmark
+        cudnn.deterministic, cudnn.benchmark = True, False
+        try:
+            yield
+        finally:
+            cudnn.deterministic, cudnn.benchmark = before
 
 
 @dataclass(eq=False)
@@ -70,6 +73,7 @@ class ClassScore:
     unpack: Callable[[Tensor], tuple[Tensor, ...]] = field(default=lambda x: (x,))  # rows -> the model's inputs
     samples: int = 1
     random: bool = False
+    channels_last: bool = True  # the layout in which convolutions are fast; given up where the model cannot take it
 
     def value_and_grad(self, x: Images, draw: int = 0) -> tuple[PerImage, Images]:
         return self.evaluate(x, torch.arange(len(x), device=x.device), self.rows)
@@ -106,7 +110,7 @@ class ClassScore:
 
     def _chunk(self, x: Images, owners: targets.Owners, size: int) -> tuple[PerImage, Images]:
         rows, padded = _pad(x, owners, size)
-        with differentiable():
+        with differentiable(x.is_cuda):
             rows = rows.detach().clone().requires_grad_()
             output = self._run(rows, padded)
             score = targets.select(KINDS[self.kind](output.to(x.dtype)), targets.take(self.target, padded))
@@ -116,12 +120,21 @@ class ClassScore:
         return score.detach()[: len(x)], grad.detach()[: len(x)]
 
     def _run(self, rows: Images, owners: targets.Owners, targeted: bool = True) -> Tensor:
-        inputs = map(_channels_last, self.unpack(rows))
-        arguments = (targets.row_of(argument, owners, self.images) for argument in self.arguments)
-        output = checks.output(self.forward(*inputs, *arguments), len(rows))
+        arguments = [targets.row_of(argument, owners, self.images) for argument in self.arguments]
+        try:
+            found = self.forward(*self._inputs(rows), *arguments)
+        except RuntimeError as error:  # a view of an activation wants the plain layout
+            if not self.channels_last or "view size is not compatible" not in str(error):
+                raise
+            self.channels_last = False
+            found = self.forward(*self._inputs(rows), *arguments)
+        output = checks.output(found, len(rows))
         if targeted:
             checks.target_fits(self.target, tuple(output.shape), self.kind)
         return output
+
+    def _inputs(self, rows: Tensor) -> list[Tensor]:
+        return [_fast(x) if self.channels_last else x.contiguous() for x in self.unpack(rows)]
 
     def _halve(self, size: int, error: torch.OutOfMemoryError) -> None:
         if size <= 1:
@@ -157,10 +170,11 @@ class SmoothedScore:
         """Means over parts of the draw; antithetic partners stay together, or parts would not be independent."""
         size = -(-self.samples // (2 * most)) * 2
         splits = -(-self.samples // size)
+        share = splits / self.samples  # a short last part counts as what it is, so that the mean is the draw's
         values, grads = x.new_empty(splits, len(x)), x.new_empty(splits, *x.shape)
         for some, value, grad in self._noisy(x, draw):
             for part, (v, g) in enumerate(zip(value.split(size, 1), grad.split(size, 1), strict=True)):
-                values[part, some], grads[part, some] = v.mean(1), g.mean(1)
+                values[part, some], grads[part, some] = v.sum(1) * share, g.sum(1) * share
         return values, grads
 
     def _noisy(self, x: Images, draw: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
@@ -185,6 +199,6 @@ def _pad(x: Images, owners: targets.Owners, size: int) -> tuple[Tensor, Tensor]:
     return x[again], owners[again]
 
 
-def _channels_last(x: Tensor) -> Tensor:
+def _fast(x: Tensor) -> Tensor:
     """The layout in which convolutions run up to five times faster; the values are the same."""
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x

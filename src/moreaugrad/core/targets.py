@@ -39,7 +39,7 @@ def select(output: Tensor, target: Target) -> Tensor:
         return output[(slice(None), *target)]
     if isinstance(target, list) and isinstance(target[0], tuple):
         return torch.stack([output[(row, *index)] for row, index in enumerate(target)])
-    columns = torch.as_tensor(target, device=output.device, dtype=torch.long)
+    columns = torch.as_tensor(target, device=output.device, dtype=torch.long) % output.shape[1]
     return output.gather(1, columns.view(-1, 1)).squeeze(1)
 
 

@@ -78,8 +78,8 @@ class Method(Attribution):  # type: ignore[misc]
     ) -> Any:
         """The map, as Captum returns it: a tensor or tuple like the inputs.
 
-        `internal_batch_size` bounds the rows that reach the model, smaller than the batch too. The
-        convergence delta is the optimality residual of each image, not a completeness gap.
+        `internal_batch_size` bounds the rows that reach the model, smaller than the batch too; calls with
+        fewer are padded to it. The convergence delta is each image's optimality residual, not a completeness gap.
         """
         if return_convergence_delta and not self.has_convergence_delta():
             raise ValueError(f"{self.get_name()} has no convergence delta; leave return_convergence_delta=False")
@@ -124,7 +124,8 @@ class Method(Attribution):  # type: ignore[misc]
         rows = self._rows(x, internal_batch_size)
         arguments = _arguments(additional_forward_args)
         score = ClassScore(self.forward_func, target, len(x), arguments, self.score, rows, packing.unpack)
-        with torch.inference_mode(False), torch.no_grad():
+        cards = [x.device] if x.is_cuda else []
+        with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng(cards):
             value = self._aim(score, x, predict)
             seed = settle(getattr(self, "seed", 0))
             with progress(self.get_name(), show_progress, callback) as watch:

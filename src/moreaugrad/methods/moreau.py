@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from moreaugrad import checks
 from moreaugrad.contracts import Images, Outcome, Prior, Solver
 from moreaugrad.core.envelope import Envelope
 from moreaugrad.core.noise import Smoothing
-from moreaugrad.core.solvers import DualAveraging, ProximalGradient
+from moreaugrad.core.solvers import SOLVERS
 from moreaugrad.methods import QUALITY
 from moreaugrad.methods.base import Call, Method
 from moreaugrad.priors.groups import make_groups
@@ -34,14 +34,16 @@ class MoreauGrad(Method):
     smoothing: Smoothing | None = field(default_factory=Smoothing, kw_only=True)  # None: the score as it is
     budget: int | str = field(default=800, kw_only=True)  # sample-gradients per image, or fast | balanced | best
     seed: int | torch.Generator | None = field(default=0, kw_only=True)
-    solver: Solver | None = field(default=None, kw_only=True)  # None: chosen by the smoothing
+    solver: Solver | str | None = field(default=None, kw_only=True)  # None: chosen by the smoothing
 
     def __post_init__(self) -> None:
         Method.__post_init__(self)
         checks.positive("rho", self.rho)
         checks.smooth(self.smoothing, Smoothing)
+        checks.seed(self.seed)
         if isinstance(self.budget, str):
             checks.one_of("budget", self.budget, QUALITY)
+        checks.solver(self.solver, SOLVERS)
         checks.steps(self.spendable, self.smoothing.samples if self.smoothing else 1)
         checks.weights(self.weight, self.share)
 
@@ -66,6 +68,12 @@ class MoreauGrad(Method):
     def prior(self, x: Images) -> Prior:
         return Zero()
 
+    def _solver(self, random: bool) -> Solver:
+        chosen = self.solver or ("dual_averaging" if random else "proximal_gradient")
+        solver: Any = SOLVERS[chosen]() if isinstance(chosen, str) else chosen
+        # a solver that was given no budget of its own takes the method's
+        return replace(solver, budget=self.spendable) if getattr(solver, "budget", 0) is None else solver  # type: ignore[no-any-return]
+
     def has_convergence_delta(self) -> bool:
         return True
 
@@ -74,8 +82,7 @@ class MoreauGrad(Method):
         eta = 0.0 if self.weight is None else self.weight
         checks.one_each("eta", eta, len(call.x))
         problem = Envelope(score, self.prior(call.x), self.rho, call.x, eta, self.share)
-        default = DualAveraging if score.random else ProximalGradient
-        solution = (self.solver or default(self.spendable)).run(problem, call.watch)
+        solution = self._solver(score.random).run(problem, call.watch)
         _mention_zero_maps(solution.delta, solution.eta)
         return Outcome(
             problem.map(solution.delta),
@@ -134,7 +141,8 @@ def _mention_zero_maps(delta: Images, eta: torch.Tensor) -> None:
     zero = (delta == 0).flatten(1).all(1) & (eta > 0)
     if bool(zero.any()):
         log.warning(
-            "%d of %d maps are all zero: eta is above every gradient entry (or group norm); lower it or use sparsity=",
+            "%d of %d maps are all zero: eta is above every gradient entry (or group norm), or all are equal; "
+            "lower it or use sparsity=",
             int(zero.sum()),
             len(delta),
         )

@@ -24,7 +24,8 @@ class SmoothGrad(Method):
 
     def __post_init__(self) -> None:
         Method.__post_init__(self)
-        checks.smooth(self.smoothing, Smoothing)
+        checks.smooth(self.smoothing, Smoothing, needed=True)
+        checks.seed(self.seed)
 
     @property
     def noise(self) -> Smoothing:

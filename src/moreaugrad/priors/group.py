@@ -21,7 +21,7 @@ class Group:
     """
 
     labels: Int[Tensor, "rows d"]
-    count: int  # groups per image; a group without entries has norm 0 and is never kept
+    counts: tuple[int, ...]  # groups of each row, numbered from 0 without gaps
 
     def value(self, delta: Images) -> PerImage:
         return self.units(delta).sum(1)
@@ -34,12 +34,16 @@ class Group:
         return delta * scale.gather(1, labels).view_as(delta)
 
     def level(self, u: Images, keep: float) -> PerImage:
-        return keep_largest(self.units(u), keep)
+        units = self.units(u)
+        if len(self.counts) == 1:
+            return keep_largest(units, keep)
+        own = zip(units, self.counts, strict=True)  # norms beyond an image's own groups are padding
+        return torch.cat([keep_largest(row[None, :count], keep) for row, count in own])
 
     def units(self, delta: Images) -> Float[Tensor, "n m"]:
         squares = delta.flatten(1).square()
         # float64 sums make the order in which a GPU adds the entries of a group immaterial
         wide = squares.dtype if squares.device.type == "mps" else torch.float64
-        sums = torch.zeros(len(delta), self.count, dtype=wide, device=delta.device)
+        sums = torch.zeros(len(delta), max(self.counts), dtype=wide, device=delta.device)
         sums.scatter_add_(1, self.labels.expand(len(delta), -1), squares.to(wide))
         return sums.sqrt().to(delta.dtype)

@@ -5,6 +5,7 @@ Holds no penalty. Every function returns labels of flattened entries, numbered w
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,13 @@ def make_groups(groups: int | str | Labels | Any, x: Images) -> Group:
     checks.groups(groups, tuple(x.shape))
     if isinstance(groups, str):
         labels = channels(x) if groups == "channels" else superpixels(x)
-    elif isinstance(groups, int):
-        labels = grid(x, groups)
+    elif isinstance(groups, Integral):
+        labels = grid(x, int(groups))
     else:
-        labels = from_map(torch.as_tensor(groups, device=x.device), x)
-    _, labels = torch.unique(labels, return_inverse=True)
-    return Group(labels, int(labels.max()) + 1)
+        labels = from_map(torch.as_tensor(groups, device=x.device).long(), x)
+    rows = [torch.unique(row, return_inverse=True)[1] for row in labels]  # by itself: company must not count
+    counts = tuple(int(row.max()) + 1 for row in rows)
+    return Group(torch.stack(rows), counts)
 
 
 def grid(x: Images, cells: int) -> Rows:

@@ -40,11 +40,11 @@ class DualAveraging:
 
     a_t = (power + 1) / (t + power + 1). Returns prox(-rho * mean of g_t weighted by (t + 1)^late): the
     threshold acts once, on a low-noise average, so zeros are exact. The first `burn` of the steps is left out.
-    a_t stays below 1.5 / (1 + rho * curvature measured on the way), and a step that overshot is taken back.
+    a_t stays below 1.5 / (1 + rho * curvature measured on the way); an early step that overshot is taken back.
     One step in 24 (at least one) measures the residual on fresh noise.
     """
 
-    budget: int = 800  # sample-gradients per image, the residual's included
+    budget: int | None = None  # sample-gradients per image, the residual's included; None: the method's
     power: float = 8.0  # how much late gradients weigh in where the next is asked
     late: float = 0.5  # and in what is returned
     burn: float = 0.1
@@ -56,6 +56,7 @@ class DualAveraging:
         for t in range(steps - kept):
             state = self.step(problem, state, t, steps - kept)
             watch(t + 1, steps, {"residual": state.usual})
+        checks.some_gradient(state.good > 0)
         u = self._answer(problem, state)
         eta = problem.weight(u)
         delta = problem.prox(u, eta)
@@ -75,7 +76,10 @@ class DualAveraging:
         delta = problem.prox(state.u, eta)
         _, found = problem.score.value_and_grad(problem.x + delta, t)
         residual = problem.residual(delta, found, eta)
-        fine = torch.isfinite(residual) & ((state.good == 0) | (residual <= JUMP * state.usual))
+        # later a large residual may be a rare kink that the noise met, and to drop it would bias the map
+        early = t <= max(1, self.burn * steps)
+        usual = JUMP * state.usual if early else torch.full_like(residual, float("inf"))
+        fine = torch.isfinite(residual) & ((state.good == 0) | (residual <= usual))
         rise, run = self._curvature(state, delta, found)
 
         last = torch.where(spread(fine, delta), state.u, state.last)
@@ -87,8 +91,7 @@ class DualAveraging:
         usual = torch.where(fine, state.usual + (residual - state.usual) / good, state.usual)
 
         new = (t + 1) ** self.late
-        # the mean starts anew after the burn-in and after an overshoot, then at the last good point; never for
-        # a residual that happens to be small, which would leave out just the steps that met a rare kink
+        # the mean starts anew after the burn-in and after an overshoot, then at the last good point
         held = (fine & (t != round(self.burn * steps))).to(delta.dtype)
         weight, weight2 = held * state.weight + new, held * state.weight2 + new**2
         part, before = spread(new / weight, delta), grad - state.mean

@@ -9,7 +9,7 @@ import torch
 from moreaugrad import checks
 from moreaugrad.contracts import Images, Solution, Watch, unwatched
 from moreaugrad.core.envelope import Envelope
-from moreaugrad.core.solvers.judge import judge, tolerance
+from moreaugrad.core.solvers.judge import judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,6 @@ class PaperAlgorithm:
     steps: int = 300
     gamma: float = 0.1
     tail: int = 1
-    tol: float | None = None
 
     def __post_init__(self) -> None:
         checks.at_least("steps", self.steps, 1)
@@ -48,9 +47,5 @@ class PaperAlgorithm:
 
     def _finish(self, problem: Envelope, delta: Images) -> Solution:
         eta = problem.weight(delta)
-        if problem.score.random:
-            residual, tol, value = judge(problem, delta, eta, range(self.steps, self.steps + 1))
-        else:
-            value, grad = problem.score.value_and_grad(problem.x + delta)
-            residual, tol = problem.residual(delta, grad, eta), tolerance(self.tol, grad)
-        return Solution(delta, residual, tol, value, eta, (self.steps + 1) * problem.score.samples)
+        verdict = judge(problem, delta, eta, range(self.steps, self.steps + 1))
+        return Solution(delta, *verdict, eta=eta, gradients=(self.steps + 1) * problem.score.samples)
