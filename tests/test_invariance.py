@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import moreaugrad as mg
+from moreaugrad import shapes
 
 OPTIONS = {
     "gradient": {},
@@ -62,3 +63,15 @@ def test_in_another_process(tmp_path):
     method = mg.SparseMoreauGrad(kinky(torch.float32), sparsity=0.1, budget=240)
     ours = method.attribute(images(3, torch.float32), 1).numpy()
     assert np.abs(np.load(tmp_path / "map.npy") - ours).max() <= 1e-5 * np.abs(ours).max()
+
+
+def test_sums_do_not_depend_on_the_batch():
+    """Bit for bit, at a size where threads share the work."""
+    x = torch.randn(5, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        for row in range(5):
+            assert torch.equal(shapes.norm(x)[row : row + 1], shapes.norm(x[row : row + 1]))
+    finally:
+        torch.set_num_threads(before)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from moreaugrad.contracts import Images, PerImage
 from moreaugrad.priors.l1 import keep_largest
+from moreaugrad.shapes import total
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Group:
     counts: tuple[int, ...]  # groups of each row, numbered from 0 without gaps
 
     def value(self, delta: Images) -> PerImage:
-        return self.units(delta).sum(1)
+        return total(self.units(delta))
 
     def prox(self, delta: Images, amount: PerImage) -> Images:
         norms = self.units(delta)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad.contracts import Images, PerImage
-from moreaugrad.shapes import spread
+from moreaugrad.shapes import spread, total
 
 
 def keep_largest(units: Float[Tensor, "n m"], keep: float) -> PerImage:
@@ -25,7 +25,7 @@ class L1:
     """|delta|_1: keeps single entries."""
 
     def value(self, delta: Images) -> PerImage:
-        return delta.abs().flatten(1).sum(1)
+        return total(delta.abs())
 
     def prox(self, delta: Images, amount: PerImage) -> Images:
         bound = spread(amount, delta)

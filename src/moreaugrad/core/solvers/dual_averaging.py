@@ -10,7 +10,7 @@ from moreaugrad import checks
 from moreaugrad.contracts import Images, PerImage, Solution, Watch, unwatched
 from moreaugrad.core.envelope import Envelope
 from moreaugrad.core.solvers.judge import judge, unjudged
-from moreaugrad.shapes import spread
+from moreaugrad.shapes import spread, total
 
 JUMP = 4.0  # a residual this many times the usual one is a step that overshot, not noise
 
@@ -110,7 +110,7 @@ class DualAveraging:
     def _curvature(self, state: State, delta: Images, grad: Images) -> tuple[PerImage, PerImage]:
         """The secant sums with this step's. Long moves weigh most, so fresh noise on short ones does no harm:
         noise alone shows as 1/(a rho), which binds no step shorter than 1/2."""
-        moved, turned = (delta - state.delta).flatten(1), (grad - state.grad).flatten(1)
-        rise, run = (turned * moved).sum(1), moved.square().sum(1)
+        moved, turned = delta - state.delta, grad - state.grad
+        rise, run = total(turned * moved), total(moved.square())
         known = (state.good > 0) & torch.isfinite(rise)
         return state.rise + torch.where(known, rise, 0.0), state.run + torch.where(known, run, 0.0)

@@ -10,7 +10,7 @@ from moreaugrad import checks
 from moreaugrad.contracts import Flags, Images, PerImage, Solution, Watch, unwatched
 from moreaugrad.core.envelope import Envelope
 from moreaugrad.core.solvers.judge import Verdict, judge, tolerance
-from moreaugrad.shapes import norm, spread
+from moreaugrad.shapes import norm, spread, total
 
 GROWTH = 1.02  # of the step length after a step that went well: slow, for momentum wants a steady step
 
@@ -94,7 +94,7 @@ class ProximalGradient:
         done = small & fine & now.plain
         delta, eta = self._prox(problem, now)
         # restart where momentum points uphill, after a step back, and at the end, which must be a bare prox
-        uphill = ((now.at - delta) * (delta - now.delta)).flatten(1).sum(1) > 0
+        uphill = total((now.at - delta) * (delta - now.delta)) > 0
         follow = torch.where(uphill | ~fine | small, 1.0, (1 + (1 + 4 * now.momentum.square()).sqrt()) / 2)
         push = torch.where(follow > 1, (now.momentum - 1) / follow, 0.0)
         point = delta + spread(push, delta) * (delta - now.delta)
