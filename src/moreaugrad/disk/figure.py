@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import BytesIO
+from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,7 +17,7 @@ class Picture(Figure):
         layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.06)
         super().__init__(figsize=(width, height), dpi=dots, facecolor="white", layout=layout)
         if title:
-            self.suptitle(title, fontsize=11)
+            self.suptitle(fill(title, int(11 * width)), fontsize=11)  # about eleven letters to the inch
 
     def tiles(self, rows: int, columns: int) -> list[Axes]:
         """Axes without ticks or frame, row by row."""
