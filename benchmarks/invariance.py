@@ -7,8 +7,6 @@ Differences are the largest over the entries, relative to the largest entry of t
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,14 +16,7 @@ from benchmarks import photos, record
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--photos", type=int, default=4)
-    parser.add_argument("--budget", type=int, default=800)
-    parser.add_argument("--rows", default="4,8,32")
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
+    asked = record.arguments(__doc__, photos=4, budget=800, rows="4,8,32")
     model, x = photos.load(asked.data, asked.photos, asked.device)
     method = mg.SparseMoreauGrad(model, sparsity=0.05, budget=asked.budget)
     together = method.explain(x)
@@ -48,8 +39,7 @@ def main() -> None:
         cosine = torch.cosine_similarity(moved.flatten(1), together.map.flatten(1)).min()
         figures["other_internal_batch_size"][rows] = {"worst": worst(moved), "cosine": float(cosine)}
     print(figures)
-    device = torch.device(asked.device).type
-    print("stored", record.store(f"invariance_{device}", asked.device, figures, asked.out))
+    record.store("invariance", asked.device, figures, asked.out)
 
 
 if __name__ == "__main__":

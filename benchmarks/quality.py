@@ -9,9 +9,6 @@ samples that no solver has seen. The relative gap is mean(F - F_paper) / mean(F(
 
 from __future__ import annotations
 
-import argparse
-import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,85 +16,78 @@ from torch import Tensor
 
 import moreaugrad as mg
 from benchmarks import photos, record
+from benchmarks.objective import objective
 
-ETA, RHO, LEVEL = 0.005, 1.0, 0.1
-
-
-@torch.no_grad()
-def objective(model: torch.nn.Module, x: Tensor, target: Tensor, delta: Tensor, samples: int) -> Tensor:
-    """F on fresh noise: written from the definition, apart from the library's own scores."""
-    sigma = LEVEL * (x.flatten(1).amax(1) - x.flatten(1).amin(1)).view(-1, 1, 1, 1)
-    generator = torch.Generator(x.device).manual_seed(2**40 + 1)
-    total = torch.zeros(len(x), device=x.device)
-    for _ in range(samples):
-        noise = torch.randn(x.shape[1:], device=x.device, generator=generator)
-        rows = (x + delta + sigma * noise).contiguous(memory_format=torch.channels_last)
-        total += model(rows).gather(1, target[:, None])[:, 0]
-    return total / samples + delta.flatten(1).square().sum(1) / (2 * RHO) + ETA * delta.flatten(1).abs().sum(1)
-
-
-def solve(model: torch.nn.Module, x: Tensor, rows: int, samples: int = 16, **options: Any) -> tuple[Any, float]:
-    start = time.perf_counter()
-    smoothing = mg.Smoothing(noise_level=LEVEL, samples=samples)
-    found = mg.SparseMoreauGrad(model, rho=RHO, eta=ETA, smoothing=smoothing, **options)
-    explanation = found.explain(x, internal_batch_size=rows)
-    if x.is_cuda:
-        torch.cuda.synchronize()
-    return explanation, time.perf_counter() - start
+ETA = 0.005
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--photos", type=int, default=32)
-    parser.add_argument("--rows", type=int, default=512)
-    parser.add_argument("--budgets", default="160,400,600,800,1600,3200")
-    parser.add_argument("--paper-steps", type=int, default=300)
-    parser.add_argument("--fresh", type=int, default=512)
-    parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-
-    model, x = photos.load(asked.data, asked.photos, asked.device)
-    paper, seconds = solve(
-        model, x, asked.rows, samples=64, solver=mg.PaperAlgorithm(asked.paper_steps, gamma=0.1, tail=101)
+    asked = record.arguments(
+        __doc__,
+        photos=32,
+        budgets="160,320,400,600,800,1600,3200",
+        paper_steps=300,
+        reference=12_800,
+        fresh=512,
+        compile=True,
     )
-    target = paper.target
+    model, x = photos.load(asked.data, asked.photos, asked.device)
+
+    def solve(**options: Any) -> tuple[Any, float]:
+        method = mg.SparseMoreauGrad(model, rho=1.0, eta=ETA, compile=asked.compile, **options)
+        return record.timed(asked.device, lambda: method.explain(x))
+
+    solve(budget=16)  # compiles
+    published = mg.PaperAlgorithm(asked.paper_steps, gamma=0.1, tail=101)
+    paper, seconds = solve(smoothing=mg.Smoothing(noise_level=0.1, samples=64), solver=published)
+    reference, _ = solve(budget=asked.reference, seed=2)
 
     def value(delta: Tensor) -> Tensor:
-        return objective(model, x, target, delta, asked.fresh)
+        return objective(model, x, paper.target, delta, ETA, asked.fresh)
+
+    def cosine(one: Any, two: Any) -> float:
+        return float(torch.cosine_similarity(one.map.flatten(1), two.map.flatten(1)).mean())
 
     best, nothing = value(paper.delta), value(torch.zeros_like(x))
     gain = (nothing - best).mean()
-    table = [
+    table: list[dict[str, Any]] = [
         {
             "solver": "PaperAlgorithm",
-            "gradients": paper.gradients,
+            "gradients": int(paper.gradients[0]),
             "relative_gap": 0.0,
             "share_nonzero": float(paper.kept.mean()),
+            "cosine_to_reference": cosine(paper, reference),
             "seconds": seconds,
         }
     ]
     for budget in map(int, asked.budgets.split(",")):
-        found, seconds = solve(model, x, asked.rows, budget=budget)
-        other, _ = solve(model, x, asked.rows, budget=budget, seed=1)
-        flat, again = found.map.flatten(1), other.map.flatten(1)
+        found, seconds = solve(budget=budget)
+        other, _ = solve(budget=budget, seed=1)
         gaps = [float((value(e.delta) - best).mean() / gain) for e in (found, other)]
         row = {
             "solver": "DualAveraging",
-            "gradients": found.gradients,
+            "gradients": int(found.gradients.max()),
             "relative_gap": sum(gaps) / 2,
             "relative_gap_of_each_seed": gaps,
             "share_nonzero": float(found.kept.mean()),
-            "seed_to_seed_cosine": float(torch.cosine_similarity(flat, again).mean()),
+            "cosine_to_reference": cosine(found, reference),
+            "seed_to_seed_cosine": cosine(found, other),
             "seed_variance_over_stderr_squared": _honesty(found, other),
             "converged": float(found.converged.float().mean()),
             "seconds": seconds,
         }
         table.append(row)
         print(row, flush=True)
-    figures = {"photos": len(x), "fresh_samples": asked.fresh, "mean_gain": float(gain), "table": table}
-    print("stored", record.store("quality", asked.device, figures, asked.out))
+    figures = {
+        "photos": len(x),
+        "precision": paper.options["precision"],
+        "compiled": asked.compile,
+        "fresh_samples": asked.fresh,
+        "reference_gradients": int(reference.gradients.max()),
+        "mean_gain": float(gain),
+        "table": table,
+    }
+    record.store("quality", asked.device, figures, asked.out)
 
 
 def _honesty(one: Any, two: Any) -> float:

@@ -1,19 +1,49 @@
-"""Stores a benchmark's figures together with what they depend on: command, date, hardware, versions."""
+"""What every benchmark shares: its arguments, a clock, and figures stored with what they depend on."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import sys
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 RESULTS = Path(__file__).parent / "results"
+Found = TypeVar("Found")
+
+
+def arguments(doc: str | None, data: bool = True, **options: Any) -> argparse.Namespace:
+    """The command line of a benchmark: --data, --device, --out, and the given options with their defaults."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if data:
+        parser.add_argument("--data", type=Path, required=True, help="a folder of photos")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, help="folder of the results")
+    for name, default in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(default, bool):
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default)
+        else:
+            parser.add_argument(flag, type=type(default), default=default)
+    return parser.parse_args()
+
+
+def timed(device: str, work: Callable[[], Found]) -> tuple[Found, float]:
+    """What the work gave, and the seconds until the device was done with it."""
+    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
+    wait()
+    start = time.perf_counter()
+    found = work()
+    wait()
+    return found, time.perf_counter() - start
 
 
 def hardware(device: str) -> str:
@@ -25,7 +55,7 @@ def hardware(device: str) -> str:
 
 
 def store(name: str, device: str, figures: dict[str, Any], out: Path | None = None) -> Path:
-    """Writes results/NAME.json; replaces an older one."""
+    """Writes results/NAME.json (NAME_cpu.json where no GPU worked); replaces an older one."""
     packages = ("torch", "torchvision", "timm", "numpy")
     facts = {
         "benchmark": name,
@@ -34,9 +64,10 @@ def store(name: str, device: str, figures: dict[str, Any], out: Path | None = No
         "hardware": hardware(device),
         "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
     }
-    path = (out or RESULTS) / f"{name}.json"
+    path = (out or RESULTS) / f"{name}{'' if device.startswith('cuda') else '_cpu'}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**facts, **figures}, indent=1) + "\n")
+    print("stored", path, flush=True)
     return path
 
 

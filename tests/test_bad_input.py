@@ -65,7 +65,7 @@ def test_captums_rule_for_a_missing_target():
         ({"eta": 0.1, "sparsity": 0.1}, ValueError, "eta and sparsity exclude each other"),
         ({"sparsity": 0.0}, ValueError, r"sparsity must be in \(0, 1\]"),
         ({"sparsity": 5}, ValueError, r"sparsity must be in \(0, 1\]"),
-        ({"budget": 8}, ValueError, "budget must be at least samples, got budget=8 and samples=16"),
+        ({"budget": 7}, ValueError, "budget must be at least samples, got budget=7 and samples=8"),
         ({"budget": "fastest"}, ValueError, "Did you mean 'fast'"),
         ({"budget": 1.5}, TypeError, "budget must be a whole number"),
         ({"score": "logits"}, ValueError, "Did you mean 'logit'"),

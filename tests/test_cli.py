@@ -110,7 +110,7 @@ def test_folders_are_read_but_never_their_results(folder, run):
         (["--model", "own_small:Linear", "--groups", "4"], "an option of sparse_moreau must be one of"),
         (["--model", "own_small:Linear", "--method", "group_sparse_moreau", "--groups", "[bold]"], "got '[bold]'"),
         (["--model", "own_small:Linear", "--score", "loss"], "score must be one of"),
-        (["--model", "own_small:Linear", "--budget", "10"], "budget must be at least samples"),
+        (["--model", "own_small:Linear", "--budget", "7"], "budget must be at least samples"),
         (["--model", "own_small:Linear", "--device", "nonsense"], "device must be one that works here"),
         (["--model", "own_small:Linear", "--labels", "missing.txt"], "labels must be a readable text file"),
         (["--model", "own_small:Linear", "--weights", "missing.pt"], "weights must be a checkpoint file"),

@@ -40,7 +40,7 @@ def full(**changes: object) -> Explanation:
         envelope=torch.tensor([0.5, 1.5, 2.5]),
         residual=torch.tensor([1e-3, float("nan"), float("inf")]),
         converged=torch.tensor([True, False, False]),
-        gradients=800,
+        gradients=torch.tensor([800, 800, 800]),
         stderr=images(2),
         seed=11,
         method="sparse_moreau",
@@ -119,9 +119,9 @@ def test_the_file_is_plain_numpy_without_pickle(tmp_path: Path):
 def test_the_ending_is_added_once_and_found_again(tmp_path: Path):
     assert full().save(tmp_path / "a.b") == tmp_path / "a.b.npz"
     assert full().save(str(tmp_path / "c.npz")) == tmp_path / "c.npz"
-    assert Explanation.load(tmp_path / "a.b").gradients == 800
+    assert Explanation.load(tmp_path / "a.b").gradients.tolist() == [800] * 3
     renamed = (tmp_path / "c.npz").rename(tmp_path / "c.stored")
-    assert Explanation.load(renamed).gradients == 800
+    assert Explanation.load(renamed).gradients.tolist() == [800] * 3
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
@@ -221,7 +221,7 @@ def test_an_index_gives_a_batch_of_one():
     assert one.target.tolist() == [8]
     assert one.eta.tolist() == [0.2]
     assert not one.converged.item()
-    assert (one.gradients, one.seed, one.method) == (800, 11, "sparse_moreau")
+    assert (one.gradients.item(), one.seed, one.method) == (800, 11, "sparse_moreau")
     assert_same(result[-2], one)
     assert_same(result[np.int64(1)], one)
     assert len(result[1:]) == 2

@@ -111,7 +111,7 @@ def test_options_make_the_method_that_the_class_makes(network):
     same = MoreauGrad(network, rho=0.5, smoothing=Smoothing(noise_level=0.2, samples=8))
     assert made.options() == same.options()
     assert make_method("smoothgrad", network, {"samples": 8}).noise == Smoothing(noise_level=0.15, samples=8)
-    assert make_method("moreau", network, {"sigma": 0.3}).noise == Smoothing(sigma=0.3, samples=16)
+    assert make_method("moreau", network, {"sigma": 0.3}).noise == Smoothing(sigma=0.3, samples=8)
     assert make_method("moreau", network, {"noise_level": 0}).noise is None
     assert make_method("moreau", network, {"smoothing": None}).noise is None
 

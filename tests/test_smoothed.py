@@ -8,6 +8,7 @@ from oracles import soft
 from torch import nn
 
 import moreaugrad as mg
+from moreaugrad.core.engine import Engine
 from moreaugrad.core.noise import antithetic
 
 
@@ -123,12 +124,12 @@ def test_budget_pays_for_everything():
         rows.clear()
         method = mg.MoreauGrad(counting, budget=budget, smoothing=mg.Smoothing(samples=samples))
         found = method.explain(X[:1], 0, internal_batch_size=samples)
-        assert found.gradients == budget // samples * samples
+        assert budget - samples < found.gradients <= budget
         assert sum(rows[1:]) == found.gradients  # the first call is the forward pass that reads the score
 
 
 def test_one_step_has_no_residual_to_show():
-    found = mg.MoreauGrad(network(), budget=16).explain(X, 0)
+    found = mg.MoreauGrad(network(), budget=8).explain(X, 0)
     assert found.residual.isnan().all()
     assert not found.converged.any()
     assert found.map.isfinite().all()
@@ -219,7 +220,7 @@ def test_parts_of_a_draw_have_its_mean():
     from moreaugrad.core.scores import ClassScore, SmoothedScore
 
     for samples in (1, 2, 5, 16, 17):
-        base = ClassScore(lambda v: v.pow(3).sum(1), None, 3, rows=4)
+        base = ClassScore(Engine(lambda v: v.pow(3).sum(1), rows=4), None, 3)
         score = SmoothedScore(base, mg.Smoothing(sigma=1.0, samples=samples), torch.ones(3, 1, dtype=torch.float64), 0)
         value, grad = score.value_and_grad(X, 2)
         values, grads = score.parts(X, 2)
@@ -235,7 +236,7 @@ def test_every_solver_takes_every_score(solver, smoothing):
     assert (found.map - usual.map).norm() < 0.1 * usual.map.norm()
     assert found.residual.isfinite().all()
     if solver != "paper":
-        assert found.gradients <= 1600 + 16
+        assert (found.gradients <= 1600 + 16).all()
 
 
 def test_few_samples_can_converge_too():

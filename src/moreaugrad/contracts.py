@@ -15,6 +15,7 @@ from torch import Tensor
 Images: TypeAlias = Float[Tensor, "n *shape"]  # a batch; the name is for images, any rank >= 2 will do
 PerImage: TypeAlias = Float[Tensor, "n"]
 Flags: TypeAlias = Bool[Tensor, "n"]
+Counts: TypeAlias = Int[Tensor, "n"]
 Labels: TypeAlias = Int[Tensor, "..."]  # which group an entry belongs to
 
 ForwardFunc: TypeAlias = Callable[..., Any]
@@ -42,7 +43,13 @@ class Score(Protocol):
         """Whether another draw is another estimate."""
         ...
 
-    def value_and_grad(self, x: Images, draw: int = 0) -> tuple[PerImage, Images]: ...
+    def value_and_grad(self, x: Images, draw: int = 0, most: int | None = None) -> tuple[PerImage, Images]:
+        """`most` asks for a part of the draw: that many samples."""
+        ...
+
+    def take(self, which: Int[Tensor, "k"]) -> Score:
+        """The score of some of the images."""
+        ...
 
 
 class NoisyScore(Score, Protocol):
@@ -70,6 +77,10 @@ class Prior(Protocol):
         """The size of each unit that the prior keeps or drops as one."""
         ...
 
+    def take(self, which: Int[Tensor, "k"]) -> Prior:
+        """The prior of some of the images."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Solution:
@@ -80,8 +91,9 @@ class Solution:
     tol: PerImage  # what the residual is held against
     value: PerImage  # the score at x + delta, on the noise of the residual
     eta: PerImage  # weight of the prior: as given, or as the asked sparsity made it
-    gradients: int  # sample-gradients spent per image, the residual's included
+    gradients: Counts  # sample-gradients spent, the residual's included
     stderr: Images | None = None  # of the dual gradient, per entry; None for a deterministic score
+    dual: Images | None = None  # u, of which delta is the prox; None where the solver keeps none
 
     @property
     def converged(self) -> Flags:
@@ -100,7 +112,7 @@ class Outcome:
     """What a method found for one batch; the fields that it has no word for stay None."""
 
     map: Images
-    gradients: int
+    gradients: Counts
     delta: Images | None = None
     eta: PerImage | None = None
     envelope: PerImage | None = None

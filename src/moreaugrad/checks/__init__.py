@@ -6,6 +6,7 @@ Knows no method and calls no model. Returns nothing, or the value in the form th
 from moreaugrad.checks.options import at_least as at_least
 from moreaugrad.checks.options import device as device
 from moreaugrad.checks.options import fixed_eta as fixed_eta
+from moreaugrad.checks.options import flag as flag
 from moreaugrad.checks.options import groups as groups
 from moreaugrad.checks.options import label_map as label_map
 from moreaugrad.checks.options import not_negative as not_negative
@@ -13,6 +14,7 @@ from moreaugrad.checks.options import number as number
 from moreaugrad.checks.options import one_each as one_each
 from moreaugrad.checks.options import one_of as one_of
 from moreaugrad.checks.options import positive as positive
+from moreaugrad.checks.options import precision as precision
 from moreaugrad.checks.options import seed as seed
 from moreaugrad.checks.options import smooth as smooth
 from moreaugrad.checks.options import smoothing as smoothing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -68,19 +68,30 @@ def one_each(name: str, value: object, images: int) -> None:
         raise ValueError(f"{name} must be one number, or one per image, got {value.numel()} for {images} images")
 
 
-def weights(eta: float | Tensor | None, sparsity: float | None) -> None:
+def weights(eta: Any, sparsity: Any) -> None:
     if eta is not None and sparsity is not None:
         raise ValueError(
             f"eta and sparsity exclude each other, got eta={eta} and sparsity={sparsity}: "
             "sparsity chooses eta for each image, so give one of them"
         )
-    for each in eta.flatten().tolist() if isinstance(eta, Tensor) else [eta]:
+    for each in eta.flatten().tolist() if isinstance(eta, Tensor) else listed("eta", eta):
         if each is not None:
             not_negative("eta", each)
-    if sparsity is not None:
-        number("sparsity", sparsity)
-        if not 0 < sparsity <= 1:
-            raise ValueError(f"sparsity must be in (0, 1], the share of the map to keep, got {sparsity!r}")
+    for each in listed("sparsity", sparsity):
+        if each is None:
+            continue
+        number("sparsity", each)
+        if not 0 < each <= 1:
+            raise ValueError(f"sparsity must be in (0, 1], the share of the map to keep, got {each!r}")
+
+
+def listed(name: str, given: Any) -> Sequence[Any]:
+    """One value as a list of one; a list, which asks for a path of maps, as it is."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return [given]
+    if not given or None in given:
+        raise ValueError(f"{name} must be a number or a list of at least one number, got {given!r}")
+    return given
 
 
 def steps(total: int | None, samples: int) -> int:
@@ -100,6 +111,28 @@ def solver(given: object, known: Mapping[str, Any]) -> None:
         one_of("solver", given, known)
     elif given is not None and not hasattr(given, "run"):
         raise TypeError(f"solver must be None, one of {list(known)} or an object with run(), got {given!r}")
+
+
+def precision(given: object, known: Sequence[str], x: Tensor, single: bool) -> None:
+    """A precision that the device of x has."""
+    if given not in known:
+        raise unknown("precision", given, list(known))
+    if given != "float32" and not single:
+        raise ValueError(
+            f"precision must be left out for inputs that are not float32, got precision={given!r} for {x.dtype}; "
+            "such inputs are explained in the precision they have"
+        )
+    if given == "tf32" and not (x.is_cuda and torch.cuda.get_device_capability(x.device) >= (8, 0)):
+        raise ValueError(f"precision='tf32' needs an NVIDIA GPU of 2020 or later, got {x.device}; use 'float32'")
+    if given == "bfloat16" and x.is_cuda and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise ValueError(f"precision='bfloat16' needs an NVIDIA GPU of 2020 or later, got {x.device}; use 'float16'")
+    if given == "float16" and not x.is_cuda:
+        raise ValueError(f"precision='float16' needs a GPU, got {x.device}; use 'bfloat16' or 'float32'")
+
+
+def flag(name: str, given: object) -> None:
+    if given is not None and not isinstance(given, bool):
+        raise TypeError(f"{name} must be True, False or None, got {given!r}")
 
 
 def seed(given: object) -> None:

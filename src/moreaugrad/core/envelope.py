@@ -8,9 +8,10 @@ variable), delta = prox_{rho eta}(u) at the optimum, map = -delta / rho. Knows n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from moreaugrad.contracts import Images, PerImage, Prior, Score
@@ -27,6 +28,14 @@ class Envelope:
     x: Images
     eta: float | Tensor = 0.0
     keep: float | None = None  # asked share of units; then eta is ignored and follows u
+
+    def take(self, which: Int[Tensor, "k"]) -> Envelope:
+        """The problems of some images."""
+        eta = self.eta
+        if isinstance(eta, Tensor) and eta.numel() > 1:
+            eta = eta.reshape(-1)[which]
+        score, prior = self.score.take(which), self.prior.take(which)
+        return replace(self, score=score, prior=prior, x=self.x[which], eta=eta)
 
     def weight(self, u: Images) -> PerImage:
         """eta of each image: as given, or such that the prox of u keeps the asked share."""

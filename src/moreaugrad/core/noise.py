@@ -26,7 +26,7 @@ class Smoothing:
     """
 
     noise_level: float | None = None  # relative to each image's range; 0.1 where neither is given
-    samples: int = 16  # noise vectors per step; a pair counts two
+    samples: int = 8  # noise vectors per step; a pair counts two
     sigma: float | None = None  # absolute, in the units of the input
     fixed: bool = False  # the same noise at every step: a deterministic problem, for tests and attacks
 

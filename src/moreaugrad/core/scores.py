@@ -6,10 +6,8 @@ shape rounds differently and the kinks of a network amplify that. Leaves nothing
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,12 +15,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad import checks
-from moreaugrad.contracts import ForwardFunc, Images, PerImage, Target
+from moreaugrad.contracts import Images, PerImage, Target
 from moreaugrad.core import targets
+from moreaugrad.core.engine import Engine, numerics
 from moreaugrad.core.noise import Smoothing, antithetic
 
-log = logging.getLogger("moreaugrad")
-
+LOOK = 4
+APART = 2**32  # draws of a second solve, which share no noise with the first one's
+PHOTO = 3 * 224 * 224
+ROW = 256 * 2**20  # bytes that one photo may need on its way through a large network and back
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "logit": lambda output: output,
     "prob": lambda output: output.softmax(1),
@@ -30,31 +31,29 @@ KINDS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def safe_rows(x: Images, samples: int = 1) -> int:
-    """A chunk that fits and runs well, from the device and the shape alone: never from the batch's length."""
-    large = x[0].numel() / (3 * 224 * 224)
-    if x.device.type != "cpu":
-        return max(2, int((16 if samples == 1 else 64) / max(1.0, large)))
+def safe_rows(x: Images, samples: int = 1, compiled: bool = False) -> int:
+    """A chunk that runs well, from the device, the shape and the way of running alone: never from the batch's length.
+
+    On a GPU it is halved until it fits the free memory by a generous guess; `evaluate` halves it where the guess
+    was not generous enough.
+    """
+    large = max(1.0, x[0].numel() / PHOTO)
+    if x.is_cuda:
+        rows = 256 if compiled else 64 if samples > 1 else 16
+        free, _ = torch.cuda.mem_get_info(x.device)
+        free += torch.cuda.memory_reserved(x.device) - torch.cuda.memory_allocated(x.device)
+        while rows > 2 and rows * large * ROW > free / 2:
+            rows //= 2
+        return max(2, int(rows / large))
     if samples == 1:
-        return max(2, int(4 / max(1.0, large)))
+        return max(2, int(4 / large))
     # one image's samples at a time fill a CPU, and are then bit for bit the same in any company
-    return min(samples, max(2, min(256, int(16 / large))))
+    return min(samples, max(2, min(256, int(4 * PHOTO / x[0].numel()))))
 
 
-@contextmanager
-def differentiable(on_gpu: bool) -> Iterator[None]:
-    """Gradients on, whatever the caller switched off, and GPU kernels that give the same answer twice."""
-    with torch.inference_mode(False), torch.enable_grad():
-        if not on_gpu:
-            yield
-            return
-        cudnn = torch.backends.cudnn
-        before = cudnn.deterministic, cudnn.benchmark
-        cudnn.deterministic, cudnn.benchmark = True, False
-        try:
-            yield
-        finally:
-            cudnn.deterministic, cudnn.benchmark = before
+def safe_block(x: Images) -> int:
+    """How many images to solve together: enough to fill a device, few enough that memory does not grow with more."""
+    return max(1, int((64 if x.is_cuda else 16) * PHOTO / x[0].numel()))
 
 
 @dataclass(eq=False)
@@ -64,31 +63,45 @@ class ClassScore:
     Works in the dtype of x, float32 or float64; `unpack` makes of it what the model takes.
     """
 
-    forward: ForwardFunc
+    engine: Engine  # what runs the network
     target: Target
     images: int  # how many images the targets and arguments speak of
     arguments: tuple[Any, ...] = ()
     kind: str = "logit"
-    rows: int = 16  # most rows of one call; halves itself on out-of-memory
     unpack: Callable[[Tensor], tuple[Tensor, ...]] = field(default=lambda x: (x,))  # rows -> the model's inputs
     samples: int = 1
     random: bool = False
-    channels_last: bool = True  # the layout in which convolutions are fast; given up where the model cannot take it
+    of: targets.Owners | None = None  # the images that x holds, where it does not hold all
 
-    def value_and_grad(self, x: Images, draw: int = 0) -> tuple[PerImage, Images]:
-        return self.evaluate(x, torch.arange(len(x), device=x.device), self.rows)
+    def take(self, which: targets.Owners) -> ClassScore:
+        """The score of some images only."""
+        return replace(self, of=which if self.of is None else self.of[which])
+
+    def prepare(self, x: Images, output: Tensor) -> None:
+        """Makes the engine ready, by what the network said of the first images."""
+        while True:
+            size = self._look
+            rows, owners = _pad(x[:size], self.everyone(x)[:size], size)
+            wanted = output[torch.arange(size, device=output.device) % len(output)]
+            try:
+                return self.engine.prepare(self.unpack(rows), self._arguments(owners), wanted)
+            except torch.OutOfMemoryError as error:
+                self.engine.halve(size, error)
+
+    def value_and_grad(self, x: Images, draw: int = 0, most: int | None = None) -> tuple[PerImage, Images]:
+        return self.evaluate(x, self.everyone(x), self.engine.rows)
 
     def evaluate(self, x: Images, owners: targets.Owners, chunk: int) -> tuple[PerImage, Images]:
         """Value and gradient of each row; row r belongs to image owners[r]."""
         values, grads = x.new_empty(len(x)), torch.empty_like(x)
         start = 0
         while start < len(x):
-            size = min(chunk, self.rows)
+            size = min(chunk, self.engine.rows)
             stop = min(start + size, len(x))
             try:
                 value, grad = self._chunk(x[start:stop], owners[start:stop], size)
             except torch.OutOfMemoryError as error:
-                self._halve(size, error)
+                self.engine.halve(size, error)
                 continue
             values[start:stop], grads[start:stop] = value, grad
             start = stop
@@ -96,51 +109,62 @@ class ClassScore:
 
     def outputs(self, x: Images, targeted: bool = True) -> Tensor:
         """What the network says of each image, without a gradient."""
-        everyone = torch.arange(len(x), device=x.device)
+        everyone = self.everyone(x)
         found: list[Tensor] = []
         while sum(map(len, found)) < len(x):
-            start, size = sum(map(len, found)), self.rows
+            start, size = sum(map(len, found)), self._look
             rows, owners = _pad(x[start : start + size], everyone[start : start + size], size)
             try:
-                with torch.no_grad():
-                    found.append(self._run(rows, owners, targeted)[: len(x) - start].detach())
+                with torch.no_grad(), numerics("float32", x.is_cuda):
+                    output = self._told(self.engine.original, rows, owners)
             except torch.OutOfMemoryError as error:
-                self._halve(size, error)
+                self.engine.halve(size, error)
+                continue
+            if targeted:
+                checks.target_fits(self.target, tuple(output.shape), self.kind)
+            found.append(output[: len(x) - start].detach())
         return torch.cat(found)
 
     def _chunk(self, x: Images, owners: targets.Owners, size: int) -> tuple[PerImage, Images]:
         rows, padded = _pad(x, owners, size)
-        with differentiable(x.is_cuda):
-            rows = rows.detach().clone().requires_grad_()
-            output = self._run(rows, padded)
-            score = targets.select(KINDS[self.kind](output.to(x.dtype)), targets.take(self.target, padded))
-            checks.differentiable(score)
-            (grad,) = torch.autograd.grad(score.sum(), rows, allow_unused=True)
-        checks.dependent(grad)
-        return score.detach()[: len(x)], grad.detach()[: len(x)]
-
-    def _run(self, rows: Images, owners: targets.Owners, targeted: bool = True) -> Tensor:
-        arguments = [targets.row_of(argument, owners, self.images) for argument in self.arguments]
-        try:
-            found = self.forward(*self._inputs(rows), *arguments)
-        except RuntimeError as error:  # a view of an activation wants the plain layout
-            if not self.channels_last or "view size is not compatible" not in str(error):
+        engine = self.engine
+        with torch.inference_mode(False), torch.enable_grad(), numerics(engine.precision, x.is_cuda):
+            try:
+                score, grad = self._gradient(rows, padded)
+            except torch.OutOfMemoryError:
                 raise
-            self.channels_last = False
-            found = self.forward(*self._inputs(rows), *arguments)
-        output = checks.output(found, len(rows))
-        if targeted:
-            checks.target_fits(self.target, tuple(output.shape), self.kind)
-        return output
+            except Exception as error:
+                if not engine.give_up(error):
+                    raise
+                score, grad = self._gradient(rows, padded)
+        engine.proven = True
+        engine.note(grad)
+        return score[: len(x)], grad[: len(x)]
 
-    def _inputs(self, rows: Tensor) -> list[Tensor]:
-        return [_fast(x) if self.channels_last else x.contiguous() for x in self.unpack(rows)]
+    def _gradient(self, rows: Images, owners: targets.Owners) -> tuple[PerImage, Images]:
+        rows = rows.detach().clone().requires_grad_()
+        output = self._told(self.engine, rows, owners)
+        score = targets.select(KINDS[self.kind](output.to(rows.dtype)), targets.take(self.target, owners))
+        checks.differentiable(score)
+        lift = self.engine.scale
+        (grad,) = torch.autograd.grad(score.sum() * lift, rows, allow_unused=True)
+        checks.dependent(grad)
+        return score.detach(), grad.detach() / lift if lift != 1 else grad.detach()
 
-    def _halve(self, size: int, error: torch.OutOfMemoryError) -> None:
-        if size <= 1:
-            raise error
-        self.rows = size // 2
-        log.warning("out of memory with %d rows at a time; going on with %d", size, self.rows)
+    def _told(self, run: Callable[..., Any], rows: Images, owners: targets.Owners) -> Tensor:
+        return checks.output(run(self.unpack(rows), self._arguments(owners)), len(rows))
+
+    @property
+    def _look(self) -> int:
+        """Rows of a call without a gradient: few, for a single image is padded to them."""
+        return min(self.engine.rows, LOOK)
+
+    def _arguments(self, owners: targets.Owners) -> list[Any]:
+        return [targets.row_of(argument, owners, self.images) for argument in self.arguments]
+
+    def everyone(self, x: Images) -> targets.Owners:
+        """Whose rows x holds."""
+        return torch.arange(len(x), device=x.device) if self.of is None else self.of
 
 
 @dataclass(eq=False)
@@ -160,11 +184,14 @@ class SmoothedScore:
     def random(self) -> bool:
         return not self.smoothing.fixed
 
-    def value_and_grad(self, x: Images, draw: int = 0) -> tuple[PerImage, Images]:
+    def value_and_grad(self, x: Images, draw: int = 0, most: int | None = None) -> tuple[PerImage, Images]:
         values, grads = x.new_empty(len(x)), torch.empty_like(x)
-        for some, value, grad in self._noisy(x, draw):
+        for some, value, grad in self._noisy(x, draw, most or self.samples):
             values[some], grads[some] = value.mean(1), grad.mean(1)
         return values, grads
+
+    def take(self, which: targets.Owners) -> SmoothedScore:
+        return replace(self, base=self.base.take(which), sigma=self.sigma[which])
 
     def parts(self, x: Images, draw: int, most: int = 8) -> tuple[Float[Tensor, "p n"], Float[Tensor, "p n *shape"]]:
         """Means over parts of the draw; antithetic partners stay together, or parts would not be independent."""
@@ -172,23 +199,57 @@ class SmoothedScore:
         splits = -(-self.samples // size)
         share = splits / self.samples  # a short last part counts as what it is, so that the mean is the draw's
         values, grads = x.new_empty(splits, len(x)), x.new_empty(splits, *x.shape)
-        for some, value, grad in self._noisy(x, draw):
+        for some, value, grad in self._noisy(x, draw, self.samples):
             for part, (v, g) in enumerate(zip(value.split(size, 1), grad.split(size, 1), strict=True)):
                 values[part, some], grads[part, some] = v.sum(1) * share, g.sum(1) * share
         return values, grads
 
-    def _noisy(self, x: Images, draw: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def _noisy(self, x: Images, draw: int, samples: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Per block of whole images: values and gradients of every noisy copy, (images, samples, ...)."""
         fixed = 0 if self.smoothing.fixed else draw
-        noise = antithetic(tuple(x.shape[1:]), self.samples, self.seed, fixed, x)
-        together = max(1, self.base.rows // self.samples)
-        chunk = min(self.base.rows, together * self.samples)
+        noise = antithetic(tuple(x.shape[1:]), samples, self.seed, fixed, x)
+        # a GPU works on full chunks, whatever the part of a draw; a CPU takes the rows of one image as they come
+        together = max(1, self.base.engine.rows // (samples if x.is_cuda else self.samples))
+        chunk = min(self.base.engine.rows, together * samples)
         for start in range(0, len(x), together):
             some = slice(start, min(start + together, len(x)))
             copies = x[some, None] + self.sigma[some, None] * noise
-            owners = torch.arange(len(x), device=x.device)[some].repeat_interleave(self.samples)
+            owners = self.base.everyone(x)[some].repeat_interleave(samples)
             value, grad = self.base.evaluate(copies.flatten(0, 1), owners, chunk)
             yield some, value.view(copies.shape[:2]), grad.view(copies.shape)
+
+
+@dataclass(eq=False)
+class AnchoredScore:
+    """A smoothed score whose value and gradient are known at one point; from there on only the change is sampled.
+
+    E f(y + z) = value + E[f(y + z) - f(at + z)]: on common noise the change is far less noisy than the score.
+    """
+
+    base: SmoothedScore
+    at: Images
+    value: PerImage
+    grad: Images
+
+    @property
+    def samples(self) -> int:
+        return 2 * self.base.samples
+
+    @property
+    def random(self) -> bool:
+        return self.base.random
+
+    def value_and_grad(self, x: Images, draw: int = 0, most: int | None = None) -> tuple[PerImage, Images]:
+        part = None if most is None else max(2, most // 2)
+        (value, grad), (known, there) = (self.base.value_and_grad(y, draw + APART, part) for y in (x, self.at))
+        return self.value + value - known, self.grad + grad - there
+
+    def take(self, which: targets.Owners) -> AnchoredScore:
+        return AnchoredScore(self.base.take(which), self.at[which], self.value[which], self.grad[which])
+
+    def parts(self, x: Images, draw: int, most: int = 8) -> tuple[Float[Tensor, "p n"], Float[Tensor, "p n *shape"]]:
+        (values, grads), (known, there) = (self.base.parts(y, draw + APART, most) for y in (x, self.at))
+        return self.value + values - known, self.grad + grads - there
 
 
 def _pad(x: Images, owners: targets.Owners, size: int) -> tuple[Tensor, Tensor]:
@@ -197,8 +258,3 @@ def _pad(x: Images, owners: targets.Owners, size: int) -> tuple[Tensor, Tensor]:
         return x, owners
     again = torch.arange(size, device=x.device) % len(x)
     return x[again], owners[again]
-
-
-def _fast(x: Tensor) -> Tensor:
-    """The layout in which convolutions run up to five times faster; the values are the same."""
-    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x

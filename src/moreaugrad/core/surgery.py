@@ -1,4 +1,4 @@
-"""Changed copies of a model: smooth activations, none in place, none used twice.
+"""Changed copies of a model: smooth activations, none in place, none used twice, batch norm folded.
 
 The caller's model is never touched: every function returns a deep copy.
 """
@@ -10,13 +10,20 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
+from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
 from moreaugrad import checks
 
 _FUNCTIONAL = re.compile(r"(\b(F|functional|torch|nn\.functional)\.|\.)(relu6?|hardtanh|threshold)_?\(")
+
+
+_LAYERS = frozenset({"torch.Conv1d", "torch.Conv2d", "torch.Conv3d", "torch.Linear", "timm.Conv2dSame"})
+_NORMS = frozenset({"torch.BatchNorm1d", "torch.BatchNorm2d", "torch.BatchNorm3d", "timm.BatchNormAct2d"})
 
 
 class SoftReLU6(nn.Module):
@@ -68,6 +75,69 @@ def unshared(model: nn.Module) -> nn.Module:
                 traced.add_submodule(node.target, copy.deepcopy(module))
     traced.recompile()
     return traced.train(model.training)
+
+
+def frozen(model: nn.Module) -> nn.Module:
+    """A copy that asks for no weight gradients and shares the memory of the model's weights."""
+    shared: dict[int, Any] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
+    shared |= {id(buffer): buffer for buffer in model.buffers()}
+    return copy.deepcopy(model, shared)
+
+
+def folded(model: nn.Module, run: Callable[[nn.Module], Any]) -> nn.Module:
+    """A frozen copy, fast in reverse, without the batch norms that directly follow a convolution or linear layer.
+
+    `run` calls the copy once, to see which follow which. The caller compares the outputs: a layer whose output
+    is read by others too must not be folded, and that shows in nothing else.
+    """
+    changed = frozen(model)
+    for layer, norm in _followed(changed, run):
+        joined = fuse_linear_bn_weights if isinstance(layer, nn.Linear) else fuse_conv_bn_weights
+        statistics = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
+        with torch.no_grad():
+            layer.weight, layer.bias = joined(layer.weight, layer.bias, *statistics)
+        rest = [getattr(norm, name) for name in ("drop", "act") if hasattr(norm, name)]
+        _swap(changed, norm, rest[-1] if len(rest) == 1 else nn.Sequential(*rest).train(norm.training))
+    for module in changed.modules():
+        # autograd copies what such an activation overwrites; those of the second kind need only their result
+        if getattr(module, "inplace", False) and not isinstance(module, nn.ReLU | nn.LeakyReLU | nn.ELU):
+            module.inplace = False  # type: ignore[assignment]
+    return changed.requires_grad_(False)
+
+
+def _followed(model: nn.Module, run: Callable[[nn.Module], Any]) -> list[tuple[Any, Any]]:
+    """The layers whose output object went straight into a batch norm, each of the two called once."""
+    outputs: dict[int, tuple[nn.Module, Any]] = {}  # holds the tensors, so that no number is used again
+    calls: Counter[nn.Module] = Counter()
+    pairs: list[tuple[nn.Module, nn.Module]] = []
+
+    def seen(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        calls[module] += 1
+        if _is(module, _LAYERS):
+            outputs[id(output)] = (module, output)
+        elif given and id(given[0]) in outputs:
+            pairs.append((outputs[id(given[0])][0], module))
+
+    wanted = [module for module in model.modules() if _is(module, _LAYERS) or _is(module, _NORMS)]
+    hooks = [module.register_forward_hook(seen) for module in wanted]
+    try:
+        run(model)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [(layer, norm) for layer, norm in pairs if calls[layer] == calls[norm] == 1]
+
+
+def _is(module: nn.Module, names: frozenset[str]) -> bool:
+    """By exact type: a subclass may compute something else."""
+    return f"{type(module).__module__.partition('.')[0]}.{type(module).__name__}" in names
+
+
+def _swap(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if child is old:
+                setattr(parent, name, new)
 
 
 def refuse_functional(model: nn.Module) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 import torch
 from torch import Tensor
 
-from moreaugrad.contracts import Flags, Images, PerImage, Target
+from moreaugrad.contracts import Counts, Flags, Images, PerImage, Target
 from moreaugrad.disk import archive, pictures
 from moreaugrad.disk.files import with_ending
 
@@ -43,7 +43,7 @@ class Explanation:
     envelope: PerImage | None = None
     residual: PerImage | None = None  # distance from optimality; NaN: not measured
     converged: Flags | None = None
-    gradients: int = 0  # sample-gradients spent per image
+    gradients: Counts | None = None  # sample-gradients spent
     stderr: Maps | None = None  # per entry of the map
     seed: int | None = None
     method: str = ""
@@ -156,7 +156,14 @@ def _heading(result: Explanation) -> str:
     shapes = " and ".join(str(tuple(part.shape[1:])) for part in _parts(result.map))
     by = f" by {result.method}" if result.method else ""
     seed = "" if result.seed is None else f", seed {result.seed}"
-    return f"Explanation{by}: {len(result)} x {shapes}, {result.gradients} gradients each{seed}"
+    return f"Explanation{by}: {len(result)} x {shapes}{_spent(result)}{seed}"
+
+
+def _spent(result: Explanation) -> str:
+    if result.gradients is None:
+        return ""
+    least, most = int(result.gradients.min()), int(result.gradients.max())
+    return f", {most} gradients each" if least == most else f", {least} to {most} gradients each"
 
 
 def _facts(one: Explanation) -> list[str]:

@@ -15,4 +15,4 @@ class Gradient(Method):
     def compute(self, call: Call) -> Outcome:
         _, grad = call.score.value_and_grad(call.x)
         call.watch(1, 1, {})
-        return Outcome(grad, gradients=1)
+        return Outcome(grad, gradients=call.each(1))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from moreaugrad import checks
-from moreaugrad.contracts import Images, Outcome, Prior, Solver
+from moreaugrad.contracts import Images, Outcome, Prior, Solution, Solver
 from moreaugrad.core.envelope import Envelope
 from moreaugrad.core.noise import Smoothing
-from moreaugrad.core.solvers import SOLVERS
+from moreaugrad.core.scores import AnchoredScore, SmoothedScore
+from moreaugrad.core.solvers import SOLVERS, DualAveraging
 from moreaugrad.methods import QUALITY
 from moreaugrad.methods.base import Call, Method
 from moreaugrad.priors.groups import make_groups
@@ -34,6 +36,7 @@ class MoreauGrad(Method):
     smoothing: Smoothing | None = field(default_factory=Smoothing, kw_only=True)  # None: the score as it is
     budget: int | str = field(default=800, kw_only=True)  # sample-gradients per image, or fast | balanced | best
     seed: int | torch.Generator | None = field(default=0, kw_only=True)
+    relative_error: float | None = field(default=None, kw_only=True)  # stop an image when its map is known so well
     solver: Solver | str | None = field(default=None, kw_only=True)  # None: chosen by the smoothing
 
     def __post_init__(self) -> None:
@@ -43,6 +46,8 @@ class MoreauGrad(Method):
         checks.seed(self.seed)
         if isinstance(self.budget, str):
             checks.one_of("budget", self.budget, QUALITY)
+        if self.relative_error is not None:
+            checks.positive("relative_error", self.relative_error)
         checks.solver(self.solver, SOLVERS)
         checks.steps(self.spendable, self.smoothing.samples if self.smoothing else 1)
         checks.weights(self.weight, self.share)
@@ -65,24 +70,30 @@ class MoreauGrad(Method):
         """The share of units to keep, where it was asked for."""
         return None
 
-    def prior(self, x: Images) -> Prior:
+    def prior(self, call: Call) -> Prior:
         return Zero()
 
     def _solver(self, random: bool) -> Solver:
         chosen = self.solver or ("dual_averaging" if random else "proximal_gradient")
         solver: Any = SOLVERS[chosen]() if isinstance(chosen, str) else chosen
-        # a solver that was given no budget of its own takes the method's
-        return replace(solver, budget=self.spendable) if getattr(solver, "budget", 0) is None else solver  # type: ignore[no-any-return]
+        # what a solver was not told itself it takes from the method
+        told = {"budget": self.spendable, "relative_error": self.relative_error}
+        return replace(solver, **{key: value for key, value in told.items() if getattr(solver, key, 0) is None})  # type: ignore[no-any-return]
 
     def has_convergence_delta(self) -> bool:
         return True
 
     def compute(self, call: Call) -> Outcome:
+        return self._outcome(*self._solved(call, self.weight, self.share))
+
+    def _solved(self, call: Call, weight: Any, share: float | None) -> tuple[Envelope, Solution]:
         score = call.score if self.smoothing is None else call.smoothed(self.smoothing)
-        eta = 0.0 if self.weight is None else self.weight
-        checks.one_each("eta", eta, len(call.x))
-        problem = Envelope(score, self.prior(call.x), self.rho, call.x, eta, self.share)
-        solution = self._solver(score.random).run(problem, call.watch)
+        eta = 0.0 if weight is None else weight
+        checks.one_each("eta", eta, call.images)
+        problem = Envelope(score, self.prior(call), self.rho, call.x, call.part(eta), share)
+        return problem, self._solver(score.random).run(problem, call.watch)
+
+    def _outcome(self, problem: Envelope, solution: Solution) -> Outcome:
         _mention_zero_maps(solution.delta, solution.eta)
         return Outcome(
             problem.map(solution.delta),
@@ -104,18 +115,51 @@ class SparseMoreauGrad(MoreauGrad):
     keeps that share of each map's entries by choosing eta per image, which seldom transfers between images.
     """
 
-    eta: float | torch.Tensor | None = None  # in units of the gradient, also one per image; default 0.005
-    sparsity: float | None = None  # share of entries (groups) to keep
+    eta: float | torch.Tensor | Sequence[float] | None = None  # in units of the gradient, also one per image; 0.005
+    sparsity: float | Sequence[float] | None = None  # share of entries (groups) to keep
 
     @property
-    def weight(self) -> float | torch.Tensor | None:
+    def weight(self) -> Any:
         return 0.005 if self.eta is None and self.sparsity is None else self.eta
 
     @property
-    def share(self) -> float | None:
+    def share(self) -> Any:
         return self.sparsity
 
-    def prior(self, x: Images) -> Prior:
+    @property
+    def several(self) -> Sequence[Mapping[str, Any]] | None:
+        if isinstance(self.eta, Sequence):
+            return [{"eta": each} for each in self.eta]
+        return [{"sparsity": each} for each in self.sparsity] if isinstance(self.sparsity, Sequence) else None
+
+    def compute_several(self, call: Call) -> list[Outcome]:
+        """The path is solved at its middle point; the other points start there, and sample only what changes."""
+        asked = self.several
+        if asked is None:
+            return [self.compute(call)]
+        points = [(point.get("eta"), point.get("sparsity")) for point in asked]
+        middle = sorted(range(len(points)), key=lambda i: points[i][0] or points[i][1] or 0.0)[len(points) // 2]
+        problem, known = self._solved(call, *points[middle])
+        return [
+            self._outcome(*((problem, known) if i == middle else self._moved(call, problem, known, *point)))
+            for i, point in enumerate(points)
+        ]
+
+    def _moved(
+        self, call: Call, problem: Envelope, known: Solution, eta: float | None, share: float | None
+    ) -> tuple[Envelope, Solution]:
+        """Another point of the path, from the solution of one."""
+        if known.dual is None or not isinstance(problem.score, SmoothedScore):
+            return self._solved(call, eta, share)
+        anchor = AnchoredScore(problem.score, call.x + known.delta, known.value, -known.dual / self.rho)
+        there = replace(problem, score=anchor, eta=0.0 if eta is None else eta, keep=share)
+        budget = max(self.spendable // 8, 3 * anchor.samples)
+        found = DualAveraging(budget).run(there, start=known.dual)
+        assert found.stderr is not None
+        assert known.stderr is not None
+        return there, replace(found, stderr=(found.stderr.square() + known.stderr.square()).sqrt())
+
+    def prior(self, call: Call) -> Prior:
         return L1()
 
 
@@ -130,11 +174,11 @@ class GroupSparseMoreauGrad(SparseMoreauGrad):
     groups: Any = 16
 
     @property
-    def weight(self) -> float | torch.Tensor | None:
+    def weight(self) -> Any:
         return 0.05 if self.eta is None and self.sparsity is None else self.eta
 
-    def prior(self, x: Images) -> Prior:
-        return make_groups(self.groups, x)
+    def prior(self, call: Call) -> Prior:
+        return make_groups(call.part(self.groups), call.x)
 
 
 def _mention_zero_maps(delta: Images, eta: torch.Tensor) -> None:

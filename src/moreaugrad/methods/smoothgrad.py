@@ -45,4 +45,4 @@ class SmoothGrad(Method):
                 square, parts = square + share * before * (grad - total), parts + 1
             call.watch(draw + 1, len(sizes), {})
         error = (square / weight / (parts - 1)).sqrt() if parts > 1 else torch.full_like(total, float("nan"))
-        return Outcome(total, gradients=samples, stderr=error)
+        return Outcome(total, gradients=call.each(samples), stderr=error)

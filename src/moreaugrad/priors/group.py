@@ -48,3 +48,8 @@ class Group:
         sums = torch.zeros(len(delta), max(self.counts), dtype=wide, device=delta.device)
         sums.scatter_add_(1, self.labels.expand(len(delta), -1), squares.to(wide))
         return sums.sqrt().to(delta.dtype)
+
+    def take(self, which: Int[Tensor, "k"]) -> Group:
+        if len(self.counts) == 1:
+            return self
+        return Group(self.labels[which], tuple(self.counts[i] for i in which.tolist()))

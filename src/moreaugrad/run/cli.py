@@ -37,6 +37,9 @@ NoiseLevel = Annotated[float | None, typer.Option(help="Noise relative to the im
 Samples = Annotated[int | None, typer.Option(help="Noise vectors per step.")]
 Budget = Annotated[int | None, typer.Option(help="Gradients per image.")]
 Quality = Annotated[str | None, typer.Option(help=f"Instead of --budget: {', '.join(QUALITY)}.")]
+Error = Annotated[float | None, typer.Option("--relative-error", help="Stop once the map is known so well.")]
+Precision = Annotated[str | None, typer.Option(help="float32, tf32, bfloat16 or float16; else by the device.")]
+Compile = Annotated[bool | None, typer.Option("--compile/--no-compile", help="torch.compile; else for many images.")]
 ScoreKind = Annotated[str | None, typer.Option("--score", help="logit, prob or logprob.")]
 Seed = Annotated[int | None, typer.Option(help="Of the noise.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, ...; auto takes a GPU where there is one.")]
@@ -79,6 +82,9 @@ def explain(  # noqa: PLR0913, PLR0917
     quality: Quality = None,
     score: ScoreKind = None,
     seed: Seed = None,
+    relative_error: Error = None,
+    precision: Precision = None,
+    compile: Compile = None,
     device: Device = "auto",
     out: Out = Path("maps"),
     json: Json = False,
@@ -110,6 +116,9 @@ def compare(  # noqa: PLR0913, PLR0917
     quality: Quality = None,
     score: ScoreKind = None,
     seed: Seed = None,
+    relative_error: Error = None,
+    precision: Precision = None,
+    compile: Compile = None,
     device: Device = "auto",
     out: Out = Path("maps"),
     quiet: Quiet = False,

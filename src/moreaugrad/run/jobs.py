@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from moreaugrad.core.engine import MANY
 from moreaugrad.data.collect import collect, keys
 from moreaugrad.data.read import read
 from moreaugrad.disk import pictures
@@ -20,7 +21,7 @@ from moreaugrad.zoo import load_model
 from moreaugrad.zoo.classifier import Classifier
 
 DONE, SOME_FAILED, NOTHING_DONE = 0, 1, 2
-TOGETHER = {"cuda": 8}  # images per call; one by one elsewhere
+TOGETHER = {"cuda": 64}  # images per call; one by one elsewhere
 
 
 def explain_files(images: Sequence[str], method: str, request: Request, terminal: Terminal) -> int:
@@ -30,9 +31,10 @@ def explain_files(images: Sequence[str], method: str, request: Request, terminal
     named = list(zip(keys(paths), paths, strict=True))
     prepare(request.out, (f"{key}{end}" for key, _ in named for end in (".png", ".npz")), paths)
     classifier = load(request, terminal)
-    batch = ExplainBatch(classifier, method, request.options)
-    target = class_number(request.target, classifier)
     size = TOGETHER.get(classifier.device.type, 1)
+    many = {"compile": True} if size > 1 and len(named) >= MANY else {}
+    batch = ExplainBatch(classifier, method, many | request.options)
+    target = class_number(request.target, classifier)
     failed = 0
     for start in range(0, len(named), size):
         some = named[start : start + size]

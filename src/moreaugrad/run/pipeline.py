@@ -130,8 +130,8 @@ def explain(
     preprocess: Callable[[Image.Image], Tensor] | None = None,
     show_progress: bool = False,
     **options: Any,
-) -> Explanation:
-    """Explains one image or a list of them; without a target the predicted class of each.
+) -> Any:
+    """The Explanation of one image or of a list of them; without a target of the predicted class of each.
 
     `model`: a name for `load_model`, a module, or a callable. `image`: a path, a PIL image, an array, or a
     tensor (C, H, W) or (N, C, H, W) that is preprocessed already. `options`: those of the method, and

@@ -36,7 +36,8 @@ def as_json(record: Record, file: str, batch: ExplainBatch) -> str:
     found |= {"target": record.target, "label": record.label, "score": _number(one.score)}
     found |= {"entries_kept": _number(one.kept), "pixels_kept": _number(one.pixels_kept)}
     found |= {name: _number(getattr(one, name)) for name in ("eta", "envelope", "residual", "converged")}
-    found |= {"gradients": one.gradients, "seconds": round(record.seconds, 3), "seed": one.seed}
+    found |= {"gradients": None if one.gradients is None else int(one.gradients), "seed": one.seed}
+    found |= {"seconds": round(record.seconds, 3), "precision": one.options.get("precision")}
     found |= {name: _number(length) for name, length in record.lengths.items()}
     return _dumped(found | {"options": told(batch.method), "versions": versions()})
 

@@ -9,7 +9,10 @@ from typing import Any
 
 from moreaugrad.methods import QUALITY
 
-OPTIONS = ("rho", "eta", "sparsity", "groups", "noise_level", "samples", "budget", "score", "seed")
+OPTIONS = (
+    *("rho", "eta", "sparsity", "groups", "noise_level", "samples", "budget", "score", "seed"),
+    *("relative_error", "precision", "compile"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,4 +48,5 @@ class PaperAlgorithm:
     def _finish(self, problem: Envelope, delta: Images) -> Solution:
         eta = problem.weight(delta)
         verdict = judge(problem, delta, eta, range(self.steps, self.steps + 1))
-        return Solution(delta, *verdict, eta=eta, gradients=(self.steps + 1) * problem.score.samples)
+        spent = torch.full((len(delta),), (self.steps + 1) * problem.score.samples, device=delta.device)
+        return Solution(delta, *verdict, eta=eta, gradients=spent)

@@ -61,7 +61,8 @@ class ProximalGradient:
         else:
             residual = problem.residual(state.at, state.grad, state.eta)
             verdict = Verdict(residual, tolerance(self.tol, state.grad), state.value)
-        return Solution(state.at, *verdict, eta=state.eta, gradients=spent * problem.score.samples)
+        count = torch.full((len(state.at),), spent * problem.score.samples, device=state.at.device)
+        return Solution(state.at, *verdict, eta=state.eta, gradients=count)
 
     def init(self, problem: Envelope) -> State:
         zero, ones = torch.zeros_like(problem.x), problem.x.new_ones(len(problem.x))

@@ -1,0 +1,66 @@
+"""SmoothGrad against Captum's NoiseTunnel around Saliency: same model, photo, number of samples and run.
+
+    python -m benchmarks.baselines --data FOLDER [--device cuda] [--samples 256]
+
+Captum is timed with several `nt_samples_batch_size` (by default it takes all samples at once) and judged by its best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from captum.attr import NoiseTunnel, Saliency
+
+import moreaugrad as mg
+from benchmarks import photos, record
+
+
+def main() -> None:
+    sizes = "2,4,8,16,64,256"
+    asked = record.arguments(__doc__, samples=256, batches=sizes, repeats=3, photos=1)
+    model, x = photos.load(asked.data, asked.photos, asked.device)
+    target = int(model(x[:1]).argmax())
+    x = x[:1]
+    tunnel = NoiseTunnel(Saliency(model))
+    sigma = 0.15 * float(x.max() - x.min())
+
+    def captum(together: int) -> Any:
+        return tunnel.attribute(
+            x,
+            target=target,
+            nt_type="smoothgrad",
+            nt_samples=asked.samples,
+            nt_samples_batch_size=together,
+            stdevs=sigma,
+            abs=False,
+        )
+
+    ways: dict[str, Callable[[], Any]] = {}
+    for precision in ("float16", "tf32", "float32") if x.is_cuda else ("float32",):
+        smoothing = mg.Smoothing(noise_level=0.15, samples=asked.samples)
+        method = mg.SmoothGrad(model, smoothing, precision=precision, compile=False)
+        ways[f"moreaugrad {precision}"] = lambda method=method: method.attribute(x, target)
+    for together in map(int, asked.batches.split(",")):
+        ways[f"captum {together} at a time"] = lambda together=together: captum(together)
+    # in turn, so that a slow moment of the machine hits all alike; the best of each counts
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for work in ways.values():
+        work()
+    for _ in range(asked.repeats):
+        for name, work in ways.items():
+            seconds[name].append(record.timed(asked.device, work)[1])
+    best = {name: min(times) for name, times in seconds.items()}
+    rival = min(time for name, time in best.items() if name.startswith("captum"))
+    figures = {
+        "samples": asked.samples,
+        "seconds": best,
+        "all_seconds": seconds,
+        "times_faster_than_captums_best": {n: rival / t for n, t in best.items() if n.startswith("moreaugrad")},
+    }
+    print(figures["seconds"], figures["times_faster_than_captums_best"], flush=True)
+    record.store("baselines", asked.device, figures, asked.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""A network made ready for many gradients: the one place that knows precision, layout and compilation.
+
+Works on a frozen copy with batch norm folded where that changes nothing; a model that cannot be copied,
+cast or compiled is run as it is. Never touches the caller's model, and never calls autograd.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from moreaugrad import checks
+from moreaugrad.contracts import ForwardFunc
+from moreaugrad.core import surgery
+
+log = logging.getLogger("moreaugrad")
+
+HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+PRECISIONS = ("float32", "tf32", *HALF)
+# how far outputs may be from those of the model itself, relative to the largest: rounding, not another function
+_NEAR = {"float32": 1e-3, "tf32": 2e-2, "float16": 2e-2, "bfloat16": 1e-1}
+MANY = 512  # images from which on compiling pays: it takes as long as some hundred thousand gradients
+
+
+def settle(precision: str | None, forward: ForwardFunc, inputs: Sequence[Tensor]) -> str:
+    """The precision in which to work: as asked, else float16 for modules on a GPU, where it was shown to cost nothing.
+
+    Inputs that are not float32 keep the precision that they have.
+    """
+    cuda = inputs[0].is_cuda
+    single = all(x.dtype == torch.float32 for x in inputs)
+    if precision is None:
+        return "float16" if cuda and single and isinstance(forward, nn.Module) else "float32"
+    checks.precision(precision, PRECISIONS, inputs[0], single)
+    return precision
+
+
+@contextmanager
+def numerics(precision: str, on_gpu: bool) -> Iterator[None]:
+    """GPU kernels that give the same answer twice, with TF32 or without."""
+    if not on_gpu:
+        yield
+        return
+    cudnn, matmul = torch.backends.cudnn, torch.get_float32_matmul_precision()
+    before = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32
+    short = precision != "float32"
+    cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = True, False, short
+    torch.set_float32_matmul_precision("high" if short else "highest")
+    try:
+        yield
+    finally:
+        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = before
+        torch.set_float32_matmul_precision(matmul)
+
+
+@dataclass(eq=False)
+class Engine:
+    """Runs a network; `prepare` makes it ready, and ready again after its weights changed."""
+
+    forward: ForwardFunc
+    precision: str = "float32"
+    compile: bool = False
+    rows: int = 16  # most rows of one call; halved on out-of-memory
+    channels_last: bool = True  # the layout in which convolutions are fast; given up where the model cannot take it
+    body: Callable[..., Any] | None = field(default=None, init=False)  # what is run
+    cast: torch.dtype | None = field(default=None, init=False)  # the precision that the body takes
+    auto: torch.dtype | None = field(default=None, init=False)  # the precision left to autocast
+    compiled: bool = field(default=False, init=False)
+    proven: bool = field(default=False, init=False)  # a compiled gradient has been seen
+    mark: Any = field(default=None, init=False)
+    spoiled: Tensor | None = field(default=None, init=False)  # on the device: whether a gradient was not finite
+
+    @property
+    def scale(self) -> float:
+        """By how much gradients are lifted on their way back, lest those of float16 vanish."""
+        return 1024.0 if self.precision == "float16" else 1.0
+
+    def __call__(self, inputs: Sequence[Tensor], arguments: Sequence[Any] = ()) -> Any:
+        return self._run(self.body or self.forward, inputs, arguments)
+
+    def original(self, inputs: Sequence[Tensor], arguments: Sequence[Any] = ()) -> Any:
+        """What the model itself says."""
+        return self._run(self.forward, inputs, arguments, plain=True)
+
+    def prepare(self, inputs: Sequence[Tensor], arguments: Sequence[Any], wanted: Tensor) -> None:
+        """Settles what is run, by the outputs that the model itself gives for these inputs."""
+        mark = _mark(self.forward)
+        if self.body is not None and mark == self.mark:
+            return
+        self.mark, self.compiled, self.proven = mark, False, False
+        with torch.no_grad(), numerics(self.precision, inputs[0].is_cuda):
+            found = any(self._fits(way, inputs, arguments, wanted) for way in self._ways(inputs, arguments))
+        if not found and self.precision in HALF:
+            log.warning("%s changes what the model says; going on in float32", self.precision)
+            self.precision = "float32"
+            self.prepare(inputs, arguments, wanted)
+            return
+        if not found:
+            self.body, self.cast, self.auto = self.forward, None, None
+        if not inputs[0].is_cuda and any(x.ndim == 4 for x in inputs):
+            self._try_layouts(inputs, arguments)
+        if self.compile:
+            assert self.body is not None
+            self.body, self.compiled = torch.compile(self.body, dynamic=False), True
+
+    def _try_layouts(self, inputs: Sequence[Tensor], arguments: Sequence[Any]) -> None:
+        """Which layout a CPU runs faster, by the clock: the usual one unless the other wins by far, so that the
+        choice, and with it the rounding, is the same from run to run."""
+        seconds = []
+        for fast in (True, False):
+            self.channels_last = self.channels_last and fast
+            with torch.no_grad():
+                self(inputs, arguments)
+                start = perf_counter()
+                self(inputs, arguments)
+            seconds.append(perf_counter() - start)
+            if not self.channels_last and fast:
+                return  # the model cannot take it
+        self.channels_last = seconds[0] <= 1.5 * seconds[1]
+
+    def halve(self, size: int, error: torch.OutOfMemoryError) -> None:
+        """Goes on with fewer rows after `size` were too many."""
+        if size <= 1:
+            raise torch.OutOfMemoryError(
+                "the memory must hold the gradient of one image, got no room for it; free memory on the device, "
+                f"take smaller images or another device ({str(error).splitlines()[0]})"
+            ) from error
+        self.rows = size // 2
+        log.warning("out of memory with %d rows at a time; going on with %d", size, self.rows)
+
+    def note(self, grad: Tensor) -> None:
+        """Remembers a gradient that is not finite, without waiting for the device."""
+        if self.precision in HALF:
+            bad = ~torch.isfinite(grad).all()
+            self.spoiled = bad if self.spoiled is None else self.spoiled | bad
+
+    def overflowed(self) -> bool:
+        """Whether a reduced precision was not enough since the last question; then float32 follows."""
+        spoiled, self.spoiled = self.spoiled, None
+        if spoiled is None or not bool(spoiled):
+            return False
+        log.warning("%s overflows in this model; going on in float32", self.precision)
+        self.precision, self.body, self.cast, self.auto, self.compiled = "float32", None, None, None, False
+        return True
+
+    def give_up(self, error: Exception) -> bool:
+        """Whether the error may be the compiler's: then the network is run as it is from now on."""
+        if not self.compiled or self.proven:
+            return False
+        reason = " ".join(str(error).split())[:200]
+        log.warning("the model cannot be compiled (%s: %s); going on without", type(error).__name__, reason)
+        self.body, self.compiled = getattr(self.body, "_orig_mod", self.forward), False
+        return True
+
+    def _ways(
+        self, inputs: Sequence[Tensor], arguments: Sequence[Any]
+    ) -> Iterator[tuple[Callable[..., Any], torch.dtype | None, torch.dtype | None]]:
+        """What may be run, best first: body, precision of the body, precision of autocast."""
+        half = HALF.get(self.precision)
+        if isinstance(self.forward, nn.Module) and not _hooked(self.forward):
+            try:
+                body = surgery.folded(self.forward, lambda copy: self._run(copy, inputs, arguments, plain=True))
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # whatever the model's own code raises when copied
+                log.debug("the model cannot be copied: %s", error)
+            else:
+                layout = torch.channels_last if self.channels_last else torch.preserve_format
+                yield (body if half is None else body.to(half)).to(memory_format=layout), half, None
+        if half is not None:
+            yield self.forward, None, half
+
+    def _fits(self, way: Any, inputs: Sequence[Tensor], arguments: Sequence[Any], wanted: Tensor) -> bool:
+        self.body, self.cast, self.auto = way
+        try:
+            found = checks.output(self(inputs, arguments), len(wanted))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            log.debug("one way to run the model failed: %s", error)
+            return False
+        exact = wanted.dtype == torch.float64
+        near = 1e-9 if exact else _NEAR["bfloat16" if wanted.dtype in HALF.values() else self.precision]
+        return bool((found.to(wanted.dtype) - wanted).abs().max() <= near * wanted.abs().max())
+
+    def _run(
+        self, body: Callable[..., Any], inputs: Sequence[Tensor], arguments: Sequence[Any], plain: bool = False
+    ) -> Any:
+        try:
+            return self._call(body, inputs, arguments, plain)
+        except RuntimeError as error:  # a view of an activation wants the plain layout
+            if not self.channels_last or "view size is not compatible" not in str(error):
+                raise
+            self.channels_last = False
+            return self._call(body, inputs, arguments, plain)
+
+    def _call(self, body: Callable[..., Any], inputs: Sequence[Tensor], arguments: Sequence[Any], plain: bool) -> Any:
+        rows = [_fast(x) if self.channels_last else x.contiguous() for x in inputs]
+        if plain:
+            return body(*rows, *arguments)
+        if self.cast is not None:
+            rows = [x.to(self.cast) for x in rows]
+        half = self.auto
+        with nullcontext() if half is None else torch.autocast(inputs[0].device.type, dtype=half):
+            return body(*rows, *arguments)
+
+
+def _fast(x: Tensor) -> Tensor:
+    """The layout in which convolutions run up to five times faster; the values are the same."""
+    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+
+def _hooked(model: nn.Module) -> bool:
+    """Hooks may write down what they see, or change it: such a model is run itself."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(module, kind, None) for module in model.modules() for kind in kinds)
+
+
+def _mark(forward: ForwardFunc) -> Any:
+    """Changes when the model's weights, layers or plain attributes do, so that no copy grows old."""
+    if not isinstance(forward, nn.Module):
+        return None
+    tensors = [*forward.parameters(), *forward.buffers()]
+    weights = [(t.data_ptr(), -1 if t.is_inference() else t._version, t.dtype) for t in tensors]
+    layers = [
+        (id(module), [(key, value) for key, value in vars(module).items() if isinstance(value, int | float | str)])
+        for module in forward.modules()
+    ]
+    return weights, layers
