@@ -93,7 +93,6 @@ class Solution:
     eta: PerImage  # weight of the prior: as given, or as the asked sparsity made it
     gradients: Counts  # sample-gradients spent, the residual's included
     stderr: Images | None = None  # of the dual gradient, per entry; None for a deterministic score
-    dual: Images | None = None  # u, of which delta is the prox; None where the solver keeps none
 
     @property
     def converged(self) -> Flags:

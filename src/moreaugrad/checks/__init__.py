@@ -8,6 +8,7 @@ from moreaugrad.checks.options import device as device
 from moreaugrad.checks.options import fixed_eta as fixed_eta
 from moreaugrad.checks.options import flag as flag
 from moreaugrad.checks.options import groups as groups
+from moreaugrad.checks.options import has_tf32 as has_tf32
 from moreaugrad.checks.options import label_map as label_map
 from moreaugrad.checks.options import not_negative as not_negative
 from moreaugrad.checks.options import number as number

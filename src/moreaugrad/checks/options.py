@@ -122,12 +122,16 @@ def precision(given: object, known: Sequence[str], x: Tensor, single: bool) -> N
             f"precision must be left out for inputs that are not float32, got precision={given!r} for {x.dtype}; "
             "such inputs are explained in the precision they have"
         )
-    if given == "tf32" and not (x.is_cuda and torch.cuda.get_device_capability(x.device) >= (8, 0)):
+    if given == "tf32" and not has_tf32(x):
         raise ValueError(f"precision='tf32' needs an NVIDIA GPU of 2020 or later, got {x.device}; use 'float32'")
     if given == "bfloat16" and x.is_cuda and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise ValueError(f"precision='bfloat16' needs an NVIDIA GPU of 2020 or later, got {x.device}; use 'float16'")
     if given == "float16" and not x.is_cuda:
         raise ValueError(f"precision='float16' needs a GPU, got {x.device}; use 'bfloat16' or 'float32'")
+
+
+def has_tf32(x: Tensor) -> bool:
+    return x.is_cuda and torch.cuda.get_device_capability(x.device) >= (8, 0)
 
 
 def flag(name: str, given: object) -> None:

@@ -21,7 +21,6 @@ from moreaugrad.core.engine import Engine, numerics
 from moreaugrad.core.noise import Smoothing, antithetic
 
 LOOK = 4
-APART = 2**32  # draws of a second solve, which share no noise with the first one's
 PHOTO = 3 * 224 * 224
 ROW = 256 * 2**20  # bytes that one photo may need on its way through a large network and back
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -39,7 +38,7 @@ def safe_rows(x: Images, samples: int = 1, compiled: bool = False) -> int:
     """
     large = max(1.0, x[0].numel() / PHOTO)
     if x.is_cuda:
-        rows = 256 if compiled else 64 if samples > 1 else 16
+        rows = 256 if compiled else 128 if samples > 1 else 16
         free, _ = torch.cuda.mem_get_info(x.device)
         free += torch.cuda.memory_reserved(x.device) - torch.cuda.memory_allocated(x.device)
         while rows > 2 and rows * large * ROW > free / 2:
@@ -217,39 +216,6 @@ class SmoothedScore:
             owners = self.base.everyone(x)[some].repeat_interleave(samples)
             value, grad = self.base.evaluate(copies.flatten(0, 1), owners, chunk)
             yield some, value.view(copies.shape[:2]), grad.view(copies.shape)
-
-
-@dataclass(eq=False)
-class AnchoredScore:
-    """A smoothed score whose value and gradient are known at one point; from there on only the change is sampled.
-
-    E f(y + z) = value + E[f(y + z) - f(at + z)]: on common noise the change is far less noisy than the score.
-    """
-
-    base: SmoothedScore
-    at: Images
-    value: PerImage
-    grad: Images
-
-    @property
-    def samples(self) -> int:
-        return 2 * self.base.samples
-
-    @property
-    def random(self) -> bool:
-        return self.base.random
-
-    def value_and_grad(self, x: Images, draw: int = 0, most: int | None = None) -> tuple[PerImage, Images]:
-        part = None if most is None else max(2, most // 2)
-        (value, grad), (known, there) = (self.base.value_and_grad(y, draw + APART, part) for y in (x, self.at))
-        return self.value + value - known, self.grad + grad - there
-
-    def take(self, which: targets.Owners) -> AnchoredScore:
-        return AnchoredScore(self.base.take(which), self.at[which], self.value[which], self.grad[which])
-
-    def parts(self, x: Images, draw: int, most: int = 8) -> tuple[Float[Tensor, "p n"], Float[Tensor, "p n *shape"]]:
-        (values, grads), (known, there) = (self.base.parts(y, draw + APART, most) for y in (x, self.at))
-        return self.value + values - known, self.grad + grads - there
 
 
 def _pad(x: Images, owners: targets.Owners, size: int) -> tuple[Tensor, Tensor]:

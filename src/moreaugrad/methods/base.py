@@ -222,7 +222,7 @@ class Method(Attribution):  # type: ignore[misc]
         """What will run the network: the one of the last call where that fits."""
         if asked is not None:
             checks.at_least("internal_batch_size", asked, 1)
-        precision = precision_for(self.precision, self.forward_func, given)
+        precision = precision_for(self.precision, given)
         compiled = self.compile if self.compile is not None else x.is_cuda and len(x) >= MANY
         engine = self._engines.setdefault((precision, compiled), Engine(self.forward_func, precision, compiled))
         engine.rows = asked or safe_rows(x, self.noise.samples if self.noise is not None else 1, compiled)

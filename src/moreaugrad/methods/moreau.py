@@ -13,8 +13,8 @@ from moreaugrad import checks
 from moreaugrad.contracts import Images, Outcome, Prior, Solution, Solver
 from moreaugrad.core.envelope import Envelope
 from moreaugrad.core.noise import Smoothing
-from moreaugrad.core.scores import AnchoredScore, SmoothedScore
 from moreaugrad.core.solvers import SOLVERS, DualAveraging
+from moreaugrad.core.solvers.path import PathAveraging
 from moreaugrad.methods import QUALITY
 from moreaugrad.methods.base import Call, Method
 from moreaugrad.priors.groups import make_groups
@@ -84,14 +84,14 @@ class MoreauGrad(Method):
         return True
 
     def compute(self, call: Call) -> Outcome:
-        return self._outcome(*self._solved(call, self.weight, self.share))
+        problem = self._problem(call, self.weight, self.share)
+        return self._outcome(problem, self._solver(problem.score.random).run(problem, call.watch))
 
-    def _solved(self, call: Call, weight: Any, share: float | None) -> tuple[Envelope, Solution]:
+    def _problem(self, call: Call, weight: Any, share: float | None) -> Envelope:
         score = call.score if self.smoothing is None else call.smoothed(self.smoothing)
         eta = 0.0 if weight is None else weight
         checks.one_each("eta", eta, call.images)
-        problem = Envelope(score, self.prior(call), self.rho, call.x, call.part(eta), share)
-        return problem, self._solver(score.random).run(problem, call.watch)
+        return Envelope(score, self.prior(call), self.rho, call.x, call.part(eta), share)
 
     def _outcome(self, problem: Envelope, solution: Solution) -> Outcome:
         _mention_zero_maps(solution.delta, solution.eta)
@@ -133,31 +133,17 @@ class SparseMoreauGrad(MoreauGrad):
         return [{"sparsity": each} for each in self.sparsity] if isinstance(self.sparsity, Sequence) else None
 
     def compute_several(self, call: Call) -> list[Outcome]:
-        """The path is solved at its middle point; the other points start there, and sample only what changes."""
-        asked = self.several
-        if asked is None:
+        """A path is solved as one where its gradients are noisy; else point by point."""
+        if self.several is None:
             return [self.compute(call)]
-        points = [(point.get("eta"), point.get("sparsity")) for point in asked]
-        middle = sorted(range(len(points)), key=lambda i: points[i][0] or points[i][1] or 0.0)[len(points) // 2]
-        problem, known = self._solved(call, *points[middle])
-        return [
-            self._outcome(*((problem, known) if i == middle else self._moved(call, problem, known, *point)))
-            for i, point in enumerate(points)
-        ]
-
-    def _moved(
-        self, call: Call, problem: Envelope, known: Solution, eta: float | None, share: float | None
-    ) -> tuple[Envelope, Solution]:
-        """Another point of the path, from the solution of one."""
-        if known.dual is None or not isinstance(problem.score, SmoothedScore):
-            return self._solved(call, eta, share)
-        anchor = AnchoredScore(problem.score, call.x + known.delta, known.value, -known.dual / self.rho)
-        there = replace(problem, score=anchor, eta=0.0 if eta is None else eta, keep=share)
-        budget = max(self.spendable // 8, 3 * anchor.samples)
-        found = DualAveraging(budget).run(there, start=known.dual)
-        assert found.stderr is not None
-        assert known.stderr is not None
-        return there, replace(found, stderr=(found.stderr.square() + known.stderr.square()).sqrt())
+        points = [(point.get("eta"), point.get("sparsity")) for point in self.several]
+        problem = self._problem(call, *points[0])
+        solver = self._solver(problem.score.random)
+        if isinstance(solver, DualAveraging) and problem.score.random:
+            together = PathAveraging(solver.budget).run(problem, points, call.watch)
+            if together is not None:
+                return [self._outcome(problem, solution) for solution in together]
+        return [self._outcome(each, solver.run(each)) for each in (self._problem(call, *point) for point in points)]
 
     def prior(self, call: Call) -> Prior:
         return L1()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int
@@ -78,11 +78,11 @@ class DualAveraging:
     burn: float = 0.1  # at most this share of the budget goes to early steps
     few: int = 4  # samples of an early step
 
-    def run(self, problem: Envelope, watch: Watch = unwatched, start: Images | None = None) -> Solution:
+    def run(self, problem: Envelope, watch: Watch = unwatched) -> Solution:
         plan = self.plan(problem.score)
         everyone = torch.arange(len(problem.x), device=problem.x.device)
         found: list[tuple[Int[Tensor, "k"], Solution]] = []
-        whole, who, state = problem, everyone, self.init(problem, start)
+        whole, who, state = problem, everyone, self.init(problem)
         for t in range(plan.steps):
             state = self.step(problem, state, t, plan)
             watch(t + 1, plan.steps + plan.kept, {"residual": state.usual})
@@ -113,10 +113,9 @@ class DualAveraging:
         kept = max(1, full // 48) if full > 1 else 0
         return Plan(few, warm, warm + full - kept, kept, score.samples)
 
-    def init(self, problem: Envelope, start: Images | None = None) -> State:
+    def init(self, problem: Envelope) -> State:
         zero, none = torch.zeros_like(problem.x), problem.x.new_zeros(len(problem.x))
-        state = State(zero, zero, zero, zero, zero, zero, zero, none, none, none, none, none, none)
-        return state if start is None else replace(state, u=start, mean=-start / problem.rho)
+        return State(zero, zero, zero, zero, zero, zero, zero, none, none, none, none, none, none)
 
     def step(self, problem: Envelope, state: State, t: int, plan: Plan) -> State:
         eta = problem.weight(-problem.rho * state.mean)  # from the low-noise mean, as the answer will take it
@@ -155,7 +154,7 @@ class DualAveraging:
         draws = range(plan.steps, plan.steps + plan.kept)
         verdict = judge(problem, delta, eta, draws) if plan.kept else unjudged(delta)
         spent = torch.full((len(delta),), plan.spent(steps), device=delta.device)
-        return Solution(delta, *verdict, eta=eta, gradients=spent, stderr=state.error, dual=u)
+        return Solution(delta, *verdict, eta=eta, gradients=spent, stderr=state.error)
 
     def _known(self, problem: Envelope, state: State) -> Flags:
         """Whose map has a standard error, over the entries that it keeps, below the asked share of its norm."""
