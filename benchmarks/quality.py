@@ -30,11 +30,13 @@ def main() -> None:
         reference=12_800,
         fresh=512,
         compile=True,
+        precision="",
     )
     model, x = photos.load(asked.data, asked.photos, asked.device)
 
     def solve(**options: Any) -> tuple[Any, float]:
-        method = mg.SparseMoreauGrad(model, rho=1.0, eta=ETA, compile=asked.compile, **options)
+        engine = {"precision": asked.precision or None, "compile": asked.compile}
+        method = mg.SparseMoreauGrad(model, rho=1.0, eta=ETA, **engine, **options)
         return record.timed(asked.device, lambda: method.explain(x))
 
     solve(budget=16)  # compiles

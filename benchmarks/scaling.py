@@ -25,9 +25,10 @@ def main() -> None:
         groups="4,8,16,32,56",
         photos=16,
         compile=True,
+        precision="",
     )
     model, seen = photos.load(asked.data, asked.photos, asked.device)
-    eager = {"budget": asked.budget, "compile": False}
+    eager = {"budget": asked.budget, "compile": False, "precision": asked.precision or None}
     table: dict[str, list[dict[str, Any]]] = {"images": [], "size": [], "groups": []}
     for images in map(int, asked.images.split(",")):
         x = seen.repeat(-(-images // len(seen)), 1, 1, 1)[:images]

@@ -92,15 +92,14 @@ class Engine:
         """Settles what is run, by the outputs that the model itself gives for these inputs."""
         mark = _mark(self.forward)
         if self.body is not None and mark == self.mark:
-            return
+            return None
         self.mark, self.compiled, self.proven = mark, False, False
         with torch.no_grad(), numerics(self.precision, inputs[0].is_cuda):
             found = any(self._fits(way, inputs, arguments, wanted) for way in self._ways(inputs, arguments))
         if not found and self.precision in HALF:
             log.warning("%s changes what the model says; going on in float32", self.precision)
-            self.precision = "float32"
-            self.prepare(inputs, arguments, wanted)
-            return
+            self._back_to_float32()
+            return self.prepare(inputs, arguments, wanted)
         if not found:
             self.body, self.cast, self.auto = self.forward, None, None
         if not inputs[0].is_cuda and any(x.ndim == 4 for x in inputs):
@@ -108,21 +107,26 @@ class Engine:
         if self.compile:
             assert self.body is not None
             self.body, self.compiled = torch.compile(self.body, dynamic=False), True
+        return None
 
     def _try_layouts(self, inputs: Sequence[Tensor], arguments: Sequence[Any]) -> None:
-        """Which layout a CPU runs faster, by the clock: the usual one unless the other wins by far, so that the
-        choice, and with it the rounding, is the same from run to run."""
+        """Which layout a CPU runs faster, by the clock: the usual one unless the other wins by far every time, so
+        that the choice, and with it the rounding, is the same from run to run."""
+        usual = self._clock(inputs, arguments)
+        if not self.channels_last or usual < 0.005:  # the model cannot take it, or is too small to tell
+            return
+        self.channels_last = False
+        self.channels_last = self._clock(inputs, arguments) > usual / 2
+
+    def _clock(self, inputs: Sequence[Tensor], arguments: Sequence[Any]) -> float:
+        """Seconds of a forward pass: the best of three, for a busy machine only adds."""
         seconds = []
-        for fast in (True, False):
-            self.channels_last = self.channels_last and fast
+        for _ in range(3):
+            start = perf_counter()
             with torch.no_grad():
                 self(inputs, arguments)
-                start = perf_counter()
-                self(inputs, arguments)
             seconds.append(perf_counter() - start)
-            if not self.channels_last and fast:
-                return  # the model cannot take it
-        self.channels_last = seconds[0] <= 1.5 * seconds[1]
+        return min(seconds)
 
     def halve(self, size: int, error: torch.OutOfMemoryError) -> None:
         """Goes on with fewer rows after `size` were too many."""
@@ -146,8 +150,11 @@ class Engine:
         if spoiled is None or not bool(spoiled):
             return False
         log.warning("%s overflows in this model; going on in float32", self.precision)
-        self.precision, self.body, self.cast, self.auto, self.compiled = "float32", None, None, None, False
+        self._back_to_float32()
         return True
+
+    def _back_to_float32(self) -> None:
+        self.precision, self.body, self.cast, self.auto, self.compiled = "float32", None, None, None, False
 
     def give_up(self, error: Exception) -> bool:
         """Whether the error may be the compiler's: then the network is run as it is from now on."""

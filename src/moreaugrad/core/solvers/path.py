@@ -29,6 +29,8 @@ class State:
     mean: Several  # of the gradients, late ones weighing more
     square: Several  # weighted squared deviations from it, summed
     best: Several  # the gradients, each point helped by the others
+    fast: Several  # a mean that forgets sooner,
+    ask: Several  # and likewise helped: where the next gradients are taken
     error: Several  # variance of that
     weight: float
     weight2: float
@@ -46,8 +48,10 @@ class PathAveraging:
     """
 
     budget: int | None = None  # sample-gradients per image of a single solve
-    late: float = 0.25  # how much late gradients weigh
-    burn: float = 0.15  # of the rounds are left out
+    power: float = 12.0  # how much late gradients weigh in where the next are asked
+    late: float = 0.25  # and in what is returned
+    burn: float = 0.1  # of the rounds are left out
+    few: int = 2  # samples of a draw: many small steps find a far solution, few large ones do not
 
     def run(
         self, problem: Envelope, points: Sequence[tuple[float | None, float | None]], watch: Watch = unwatched
@@ -61,7 +65,8 @@ class PathAveraging:
             watch(t + 1, rounds + 1, {})
         if not bool((problem.rho * state.rise <= STIFF * state.run).all()):  # NaN too
             return None
-        spent = [rounds * self.draws(k, len(points)) + 1 for k in range(len(points))]
+        samples = problem.score.samples
+        spent = [rounds * self.draws(k, len(points)) * min(self.few, samples) + samples for k in range(len(points))]
         found = [self._finish(each, state, k, spent[k]) for k, each in enumerate(problems)]
         watch(rounds + 1, rounds + 1, {})
         return found
@@ -69,10 +74,10 @@ class PathAveraging:
     def init(self, problems: Sequence[Envelope]) -> State:
         x = problems[0].x
         zero, none = x.new_zeros(len(problems), *x.shape), x.new_zeros(len(x))
-        return State(zero, zero, zero, zero, zero, zero, 0.0, 0.0, none, none)
+        return State(zero, zero, zero, zero, zero, zero, zero, zero, 0.0, 0.0, none, none)
 
     def step(self, problems: Sequence[Envelope], state: State, t: int, restart: bool) -> State:
-        delta, grad = self._gradients(problems, state.best, t)
+        delta, grad = self._gradients(problems, state.ask, t)
         rise, run = state.rise, state.run
         if t > 0:  # long moves weigh most, as in DualAveraging
             moved, turned = delta - state.delta, grad - state.grad
@@ -84,33 +89,34 @@ class PathAveraging:
         mean = state.mean + before * (new / weight)
         square = held * (state.square + new * before * (grad - mean))
         best, error = state.best, state.error
+        fast = state.fast + (grad - state.fast) * ((self.power + 1) / (t + self.power + 1))
+        ask = fast.mean(0).expand_as(fast)
         if weight**2 > weight2:  # two rounds and more show how noisy they are
             noise = square * (weight2 / (weight * (weight**2 - weight2)))
-            mixing = mixed(mean, noise)
+            mixing = torch.stack([mixed(mean * m, noise * m)[:, k] for k, m in enumerate(_telling(delta))], 1)
             best = torch.einsum("nkj,jn...->kn...", mixing, mean)
+            ask = torch.einsum("nkj,jn...->kn...", mixing, fast)
             error = torch.einsum("nkj,jn...->kn...", mixing.square(), noise)
-        elif t == 0:
-            best = mean.mean(0).expand_as(mean)
-        return State(delta, grad, mean, square, best, error, weight, weight2, rise, run)
+        return State(delta, grad, mean, square, best, fast, ask, error, weight, weight2, rise, run)
 
     def rounds(self, samples: int, points: int) -> int:
         """Rounds through all points that the budget pays for, beside a draw at each for the residual."""
-        steps = checks.steps(self.budget, samples) * (1 + points / 8) - points
-        return max(3, int(steps / sum(self.draws(k, points) for k in range(points))))
+        budget = samples * (checks.steps(self.budget, samples) * (1 + points / 8) - points)
+        return max(3, int(budget / (min(self.few, samples) * sum(self.draws(k, points) for k in range(points)))))
 
     @staticmethod
     def draws(point: int, points: int) -> int:
         """Draws of a round: the ends of the path have help from one side only."""
         return 2 if points > 2 and point in (0, points - 1) else 1
 
-    def _gradients(self, problems: Sequence[Envelope], best: Several, t: int) -> tuple[Several, Several]:
+    def _gradients(self, problems: Sequence[Envelope], ask: Several, t: int) -> tuple[Several, Several]:
         """Where each point stands, and the gradient there."""
         deltas, found = [], []
-        for k, (problem, grad) in enumerate(zip(problems, best, strict=True)):
+        for k, (problem, grad) in enumerate(zip(problems, ask, strict=True)):
             u = -problem.rho * grad
             deltas.append(problem.prox(u, problem.weight(u)))
             draws = range(first := 2 * (t * len(problems) + k), first + self.draws(k, len(problems)))
-            grads = [problem.score.value_and_grad(problem.x + deltas[-1], draw)[1] for draw in draws]
+            grads = [problem.score.value_and_grad(problem.x + deltas[-1], draw, self.few)[1] for draw in draws]
             found.append(torch.stack(grads).mean(0))
         return torch.stack(deltas), torch.stack(found)
 
@@ -120,8 +126,16 @@ class PathAveraging:
         delta = problem.prox(u, eta)
         draw = 2**32 + point  # fresh noise
         verdict = judge(problem, delta, eta, range(draw, draw + 1))
-        count = torch.full((len(delta),), spent * problem.score.samples, device=delta.device)
+        count = torch.full((len(delta),), spent, device=delta.device)
         return Solution(delta, *verdict, eta=eta, gradients=count, stderr=state.error[point].sqrt())
+
+
+def _telling(delta: Several) -> Several:
+    """For each point the entries that its map keeps: noise is everywhere, but change is where the maps are.
+    All of them where it keeps none."""
+    kept = delta != 0
+    none = ~kept.flatten(2).any(2)
+    return (kept | none.view(*none.shape, *[1] * (delta.ndim - 2))).to(delta.dtype)
 
 
 def mixed(mean: Several, variance: Several) -> Weights:

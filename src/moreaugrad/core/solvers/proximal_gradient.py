@@ -46,23 +46,24 @@ class ProximalGradient:
     def run(self, problem: Envelope, watch: Watch = unwatched) -> Solution:
         steps = checks.steps(self.budget, problem.score.samples)
         state = self.init(problem)
-        spent = 1
+        spent, count = 1, torch.ones_like(state.done, dtype=torch.long)
         while spent < steps and not bool(state.done.all()):
+            count += ~state.done
             state = self.step(problem, state)
             spent += 1
             watch(spent, steps, {"done": state.done})
         if not bool(state.done.all()):
+            count += ~state.done
             value, grad = problem.score.value_and_grad(problem.x + state.delta)
             stopped = replace(state, at=state.delta, value=value, grad=grad)
-            state, spent = _keep(state, stopped, state.done), spent + 1
+            state = _keep(state, stopped, state.done)
         watch(steps, steps, {"done": state.done})
         if problem.score.random:  # solved on one draw; what that is worth shows on another
-            verdict, spent = judge(problem, state.at, state.eta, range(1, 2)), spent + 1
+            verdict, count = judge(problem, state.at, state.eta, range(1, 2)), count + 1
         else:
             residual = problem.residual(state.at, state.grad, state.eta)
             verdict = Verdict(residual, tolerance(self.tol, state.grad), state.value)
-        count = torch.full((len(state.at),), spent * problem.score.samples, device=state.at.device)
-        return Solution(state.at, *verdict, eta=state.eta, gradients=count)
+        return Solution(state.at, *verdict, eta=state.eta, gradients=count * problem.score.samples)
 
     def init(self, problem: Envelope) -> State:
         zero, ones = torch.zeros_like(problem.x), problem.x.new_ones(len(problem.x))
