@@ -97,7 +97,7 @@ def test_an_output_that_is_read_beside_the_norm_keeps_its_map():
     torch.testing.assert_close(mg.Gradient(net).attribute(X, 1), plain_gradient(net, X, 1), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("change", ["weights", "statistics", "layer", "attribute"])
+@pytest.mark.parametrize("change", ["weights", "data", "swapped", "statistics", "layer", "attribute"])
 def test_a_model_that_changed_between_two_calls_is_seen_anew(change):
     class Scaled(nn.Module):
         def __init__(self):
@@ -113,6 +113,11 @@ def test_a_model_that_changed_between_two_calls_is_seen_anew(change):
     if change == "weights":
         with torch.no_grad():
             model.net[0].weight.mul_(1.5)
+    elif change == "data":
+        model.net[9].weight.data.mul_(-1)
+        model.net[0].weight.data.mul_(-1)
+    elif change == "swapped":
+        model.net[0].weight.data.copy_(model.net[0].weight.data.flip(0))
     elif change == "statistics":
         model.net[1].running_var.mul_(4.0)
     elif change == "layer":

@@ -73,6 +73,7 @@ class Engine:
     auto: torch.dtype | None = field(default=None, init=False)  # the precision left to autocast
     compiled: bool = field(default=False, init=False)
     proven: bool = field(default=False, init=False)  # a compiled gradient has been seen
+    warm_up: float = field(default=0.0, init=False)  # seconds of the first gradient, compiling included
     mark: Any = field(default=None, init=False)
     spoiled: Tensor | None = field(default=None, init=False)  # on the device: whether a gradient was not finite
 
@@ -83,6 +84,11 @@ class Engine:
 
     def __call__(self, inputs: Sequence[Tensor], arguments: Sequence[Any] = ()) -> Any:
         return self._run(self.forward if self.body is None else self.body, inputs, arguments)
+
+    def told(self) -> dict[str, str | float | bool]:
+        """How the network was run, for the record; the warm-up is the first gradient, compiling included."""
+        found: dict[str, str | float | bool] = {"precision": self.precision, "compile": self.compiled}
+        return found | {"warm_up": round(self.warm_up, 2)} if self.compiled else found
 
     def original(self, inputs: Sequence[Tensor], arguments: Sequence[Any] = ()) -> Any:
         """What the model itself says."""
@@ -235,8 +241,12 @@ def _mark(forward: ForwardFunc) -> Any:
         return None
     tensors = [*forward.parameters(), *forward.buffers()]
     weights = [(t.data_ptr(), -1 if t.is_inference() else t._version, t.dtype) for t in tensors]
+    with torch.no_grad():  # `.data` is changed without a trace, so the values are asked too
+        flat = [t.detach().flatten() for t in tensors if t.is_floating_point() and t.numel()]
+        sums = [torch.stack((t.sum(), t[: len(t) // 2].sum(), t.norm())).double() for t in flat]
+    values = torch.stack([each.to(sums[0].device) for each in sums]).tolist() if sums else []
     layers = [
         (id(module), [(key, value) for key, value in vars(module).items() if isinstance(value, int | float | str)])
         for module in forward.modules()
     ]
-    return weights, layers
+    return weights, values, layers

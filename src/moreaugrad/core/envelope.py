@@ -40,7 +40,9 @@ class Envelope:
     def weight(self, u: Images) -> PerImage:
         """eta of each image: as given, or such that the prox of u keeps the asked share."""
         if self.keep is None:
-            return torch.as_tensor(self.eta, dtype=u.dtype, device=u.device).reshape(-1).expand(len(u))
+            if isinstance(self.eta, Tensor):
+                return self.eta.to(u).reshape(-1).expand(len(u))
+            return u.new_full((len(u),), self.eta)  # filled on the device: a copy from the host would wait for it
         # a hair more, lest rounding of rho * eta let the first unit below the level through
         return self.prior.level(u, self.keep) / self.rho * (1 + 4 * torch.finfo(u.dtype).eps)
 

@@ -6,8 +6,10 @@ shape rounds differently and the kinks of a network amplify that. Leaves nothing
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -20,7 +22,9 @@ from moreaugrad.core import targets
 from moreaugrad.core.engine import Engine, numerics
 from moreaugrad.core.noise import Smoothing, antithetic
 
-LOOK = 4
+log = logging.getLogger("moreaugrad")
+
+LOOK = 4  # rows of a call without a gradient
 PHOTO = 3 * 224 * 224
 ROW = 256 * 2**20  # bytes that one photo may need on its way through a large network and back
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -126,7 +130,7 @@ class ClassScore:
 
     def _chunk(self, x: Images, owners: targets.Owners, size: int) -> tuple[PerImage, Images]:
         rows, padded = _pad(x, owners, size)
-        engine = self.engine
+        engine, start = self.engine, perf_counter()
         with torch.inference_mode(False), torch.enable_grad(), numerics(engine.precision, x.is_cuda):
             try:
                 score, grad = self._gradient(rows, padded)
@@ -136,6 +140,9 @@ class ClassScore:
                 if not engine.give_up(error):
                     raise
                 score, grad = self._gradient(rows, padded)
+        if engine.compiled and not engine.proven:
+            engine.warm_up = perf_counter() - start
+            log.info("compiled in %.1f s", engine.warm_up)
         engine.proven = True
         engine.note(grad)
         return score[: len(x)], grad[: len(x)]

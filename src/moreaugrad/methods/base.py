@@ -186,7 +186,7 @@ class Method(Attribution):  # type: ignore[misc]
                 gradients=outcome.gradients,
                 seed=seed if self.noise is not None else None,
                 method=type(self).__name__,
-                options={**self.options(), "precision": engine.precision, **own},
+                options={**self.options(), **engine.told(), **own},
             )
             for outcome, own in zip(outcomes, self.several or [{}], strict=True)
         ]
@@ -236,8 +236,11 @@ class Method(Attribution):  # type: ignore[misc]
         checks.target_fits(score.target, tuple(output.shape), score.kind)
         value = targets.select(KINDS[score.kind](output.to(x.dtype)), score.target)
         checks.finite_score(value)
-        if isinstance(score.target, list) and isinstance(score.target[0], int):
-            score.target = torch.tensor(score.target, device=x.device)  # once, not in every step
+        # once, for in every step the host would wait for the device
+        if isinstance(score.target, Tensor) and score.target.numel() == 1:
+            score.target = int(score.target)
+        elif isinstance(score.target, list) and isinstance(score.target[0], int):
+            score.target = torch.tensor(score.target, device=x.device)
         score.prepare(x, output)
         return value
 
