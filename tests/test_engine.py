@@ -48,6 +48,11 @@ def plain_gradient(model, x, target):
     return grad
 
 
+def many(model, **options):
+    """Many gradients at almost one place: a method for which the network is made fast."""
+    return mg.SmoothGrad(model, mg.Smoothing(sigma=1e-5, samples=2), **options)
+
+
 def norms(model):
     return sum("BatchNorm" in type(module).__name__ for module in model.modules())
 
@@ -94,7 +99,7 @@ def test_an_output_that_is_read_beside_the_norm_keeps_its_map():
             return self.head((self.norm(y) * y).mean((2, 3)))
 
     net = Beside().eval()
-    torch.testing.assert_close(mg.Gradient(net).attribute(X, 1), plain_gradient(net, X, 1), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(many(net).attribute(X, 1), plain_gradient(net, X, 1), rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("change", ["weights", "data", "swapped", "statistics", "layer", "attribute"])
@@ -108,7 +113,7 @@ def test_a_model_that_changed_between_two_calls_is_seen_anew(change):
             return self.net(x) * self.scale
 
     model = Scaled().eval()
-    method = mg.Gradient(model)
+    method = many(model)
     first = method.attribute(X, 1)
     if change == "weights":
         with torch.no_grad():
@@ -126,7 +131,7 @@ def test_a_model_that_changed_between_two_calls_is_seen_anew(change):
         model.scale = 3.0
     second = method.attribute(X, 1)
     assert not torch.allclose(first, second)
-    torch.testing.assert_close(second, plain_gradient(model, X, 1), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(second, plain_gradient(model, X, 1), rtol=1e-3, atol=1e-5)
 
 
 def test_a_hook_of_the_caller_goes_on_seeing_every_call():
@@ -150,7 +155,7 @@ def test_a_model_that_cannot_be_copied_is_run_itself():
             return self.net(x)
 
     torch.testing.assert_close(
-        mg.Gradient(Stubborn().eval()).attribute(X, 1), plain_gradient(network(), X, 1), rtol=1e-4, atol=1e-6
+        many(Stubborn().eval()).attribute(X, 1), plain_gradient(network(), X, 1), rtol=1e-3, atol=1e-5
     )
 
 
@@ -335,3 +340,19 @@ def test_a_batch_in_blocks_is_the_same_batch(size, monkeypatch):
 def test_an_engine_on_its_own_runs_the_model():
     net = network()
     assert torch.equal(Engine(net)([X]), net(X.contiguous(memory_format=torch.channels_last)))
+
+
+def test_a_single_gradient_runs_the_model_no_more_than_it_must():
+    net, rows = network(), []
+
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            rows.append(len(x))
+            return self.net(x)
+
+    mg.Gradient(Counting().eval()).attribute(X[:4], 1)
+    assert rows == [4, 4]  # the score, and its gradient

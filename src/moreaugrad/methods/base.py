@@ -20,7 +20,7 @@ from torch import Tensor
 from moreaugrad import checks
 from moreaugrad.contracts import Counts, ForwardFunc, Images, Outcome, Target, Watch
 from moreaugrad.core import targets
-from moreaugrad.core.engine import MANY, PRECISIONS, Engine
+from moreaugrad.core.engine import HALF, MANY, PRECISIONS, Engine
 from moreaugrad.core.engine import settle as precision_for
 from moreaugrad.core.noise import Smoothing, settle
 from moreaugrad.core.packing import Packing
@@ -92,6 +92,11 @@ class Method(Attribution):  # type: ignore[misc]
     def noise(self) -> Smoothing | None:
         """The smoothing that makes the method random, if any."""
         return None
+
+    @property
+    def once(self) -> bool:
+        """Whether one gradient per image is all: then it does not pay to make the network fast first."""
+        return False
 
     @property
     def several(self) -> Sequence[Mapping[str, Any]] | None:
@@ -241,7 +246,8 @@ class Method(Attribution):  # type: ignore[misc]
             score.target = int(score.target)
         elif isinstance(score.target, list) and isinstance(score.target[0], int):
             score.target = torch.tensor(score.target, device=x.device)
-        score.prepare(x, output)
+        if not self.once or score.engine.compile or score.engine.precision in HALF:
+            score.prepare(x, output)
         return value
 
 

@@ -12,6 +12,10 @@ from moreaugrad.methods.base import Call, Method
 class Gradient(Method):
     """grad f_c(x), signed: how the class score answers to a small change of each entry."""
 
+    @property
+    def once(self) -> bool:
+        return True
+
     def compute(self, call: Call) -> Outcome:
         _, grad = call.score.value_and_grad(call.x)
         call.watch(1, 1, {})
