@@ -16,7 +16,7 @@ def random():
     return lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=generator)
 
 
-def close(found, wanted):
+def check_close(found, wanted):
     assert found.dtype == torch.float64
     assert (found - wanted).abs().max() < TOL
 
@@ -24,7 +24,7 @@ def close(found, wanted):
 @pytest.mark.parametrize("rho", RHOS)
 def test_linear(random, rho):
     a, x = random(6), random(3, 6)
-    close(mg.MoreauGrad(lambda v: v @ a, rho=rho, smoothing=None).attribute(x), a.expand(3, 6))
+    check_close(mg.MoreauGrad(lambda v: v @ a, rho=rho, smoothing=None).attribute(x), a.expand(3, 6))
 
 
 @pytest.mark.parametrize("rho", RHOS)
@@ -32,7 +32,7 @@ def test_quadratic(random, rho):
     root, b, x = random(6, 6), random(6), random(3, 6)
     curve = root @ root.T
     found = mg.MoreauGrad(lambda v: (v @ curve * v).sum(1) / 2 + v @ b, rho=rho, smoothing=None).explain(x)
-    close(found.map, torch.linalg.solve(torch.eye(6, dtype=torch.float64) + rho * curve, (x @ curve + b).T).T)
+    check_close(found.map, torch.linalg.solve(torch.eye(6, dtype=torch.float64) + rho * curve, (x @ curve + b).T).T)
     assert found.converged.all()
 
 
@@ -40,14 +40,14 @@ def test_weakly_convex_quadratic(random):
     """Negative curvature, but more than -1/rho: still one minimiser."""
     curve, x = torch.diag(torch.tensor([-0.9, -0.5, 0.5, 2.0], dtype=torch.float64)), random(3, 4)
     found = mg.MoreauGrad(lambda v: (v @ curve * v).sum(1) / 2, smoothing=None).attribute(x)
-    close(found, x @ curve / (1 + curve.diagonal()))
+    check_close(found, x @ curve / (1 + curve.diagonal()))
 
 
 @pytest.mark.parametrize("rho", RHOS)
 def test_sparse_linear(random, rho):
     a, x = random(8), random(2, 8)
     found = mg.SparseMoreauGrad(lambda v: v @ a, rho=rho, eta=0.7, smoothing=None).attribute(x)
-    close(found, soft(a, 0.7).expand(2, 8))
+    check_close(found, soft(a, 0.7).expand(2, 8))
     assert torch.equal(found == 0, (a.abs() <= 0.7).expand(2, 8))
 
 
@@ -55,7 +55,7 @@ def test_sparse_linear(random, rho):
 def test_sparse_diagonal_quadratic(random, rho):
     d, x = random(8).abs() + 0.1, random(3, 8)
     found = mg.SparseMoreauGrad(lambda v: (d * v * v).sum(1) / 2, rho=rho, eta=0.4, smoothing=None).attribute(x)
-    close(found, soft(d * x, 0.4) / (rho * (d + 1 / rho)))
+    check_close(found, soft(d * x, 0.4) / (rho * (d + 1 / rho)))
 
 
 @pytest.mark.parametrize("rho", RHOS)
@@ -66,14 +66,14 @@ def test_group_linear(random, rho):
         lambda v: (v * a).flatten(1).sum(1), rho=rho, eta=2.5, groups=labels, smoothing=None
     )
     wanted = soft_groups(a.flatten(1), labels.expand(2, 4, 4).reshape(-1), 2.5).view_as(a)
-    close(method.attribute(x), wanted.expand_as(x))
+    check_close(method.attribute(x), wanted.expand_as(x))
     assert 0 < (wanted != 0).double().mean() < 1
 
 
 @pytest.mark.parametrize("rho", RHOS)
 def test_absolute_value_beyond_its_kink(rho):
     x = rho * torch.tensor([[-9.0], [-1.5], [1.01], [4.0]], dtype=torch.float64)
-    close(mg.MoreauGrad(lambda v: v.abs().sum(1), rho=rho, smoothing=None).attribute(x), x.sign())
+    check_close(mg.MoreauGrad(lambda v: v.abs().sum(1), rho=rho, smoothing=None).attribute(x), x.sign())
 
 
 @pytest.mark.parametrize("rho", RHOS)
@@ -84,7 +84,7 @@ def test_huber_everywhere(rho):
     def huber(v):
         return torch.where(v.abs() <= 0.3, v * v / 0.6, v.abs() - 0.15).sum(1)
 
-    close(mg.MoreauGrad(huber, rho=rho, smoothing=None).attribute(x), (x / (0.3 + rho)).clamp(-1, 1))
+    check_close(mg.MoreauGrad(huber, rho=rho, smoothing=None).attribute(x), (x / (0.3 + rho)).clamp(-1, 1))
 
 
 def softplus_network(random):
@@ -95,15 +95,15 @@ def softplus_network(random):
 def test_small_rho_is_the_gradient(random):
     score, x = softplus_network(random), random(3, 6)
     gradient = mg.Gradient(score).attribute(x)
-    close(mg.MoreauGrad(score, rho=1e-10, smoothing=None).attribute(x), gradient)
-    close(mg.SparseMoreauGrad(score, rho=1e-10, eta=0.5, smoothing=None).attribute(x), soft(gradient, 0.5))
+    check_close(mg.MoreauGrad(score, rho=1e-10, smoothing=None).attribute(x), gradient)
+    check_close(mg.SparseMoreauGrad(score, rho=1e-10, eta=0.5, smoothing=None).attribute(x), soft(gradient, 0.5))
 
 
 def test_no_eta_is_no_prior(random):
     score, x = softplus_network(random), random(3, 6)
     plain = mg.MoreauGrad(score, rho=0.1, smoothing=None).attribute(x)
-    close(mg.SparseMoreauGrad(score, rho=0.1, eta=0.0, smoothing=None).attribute(x), plain)
-    close(
+    check_close(mg.SparseMoreauGrad(score, rho=0.1, eta=0.0, smoothing=None).attribute(x), plain)
+    check_close(
         mg.GroupSparseMoreauGrad(score, rho=0.1, eta=0.0, groups=torch.arange(6) // 2, smoothing=None).attribute(x),
         plain,
     )
@@ -112,7 +112,7 @@ def test_no_eta_is_no_prior(random):
 def test_groups_of_one_are_sparse(random):
     score, x = softplus_network(random), random(3, 6)
     sparse = mg.SparseMoreauGrad(score, rho=0.1, eta=0.8, smoothing=None).attribute(x)
-    close(
+    check_close(
         mg.GroupSparseMoreauGrad(score, rho=0.1, eta=0.8, groups=torch.arange(6), smoothing=None).attribute(x), sparse
     )
     assert 0 < (sparse == 0).double().mean() < 1
@@ -122,11 +122,11 @@ def test_network_agrees_with_a_slow_solver(random):
     score, x, rho, eta = softplus_network(random), random(3, 6), 0.2, 0.6
     delta = minimise(score, x, rho, lambda v, gamma: soft(v, gamma * eta), gamma=0.01, steps=20_000)
     found = mg.SparseMoreauGrad(score, rho=rho, eta=eta, smoothing=None).explain(x)
-    close(found.map, -delta / rho)
-    close(found.delta, delta)
+    check_close(found.map, -delta / rho)
+    check_close(found.delta, delta)
     wanted = score(x + delta) + delta.square().sum(1) / (2 * rho) + eta * delta.abs().sum(1)
-    close(found.envelope, wanted)
-    close(found.score, score(x))
+    check_close(found.envelope, wanted)
+    check_close(found.score, score(x))
 
 
 def test_fixed_noise_is_a_deterministic_problem(random):
@@ -137,7 +137,7 @@ def test_fixed_noise_is_a_deterministic_problem(random):
     assert found.converged.all()
     assert found.stderr is None
     again = mg.SparseMoreauGrad(score, rho=0.2, eta=0.6, smoothing=smoothing, budget=8 * 400).explain(x)
-    close(found.map, again.map)
+    check_close(found.map, again.map)
 
 
 @pytest.mark.parametrize("rho", [0.5, 1.0, 3.0])
