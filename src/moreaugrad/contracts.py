@@ -118,6 +118,7 @@ class Outcome:
     residual: PerImage | None = None
     converged: Flags | None = None
     stderr: Images | None = None
+    coarse: Images | None = None  # the map at the resolution of the layer that it was read from
 
 
 @dataclass(frozen=True, slots=True)

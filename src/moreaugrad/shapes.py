@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -34,12 +33,22 @@ def spread(number: PerImage | Flags, over: Images | Flags) -> Tensor:
     return number.view(-1, *[1] * (over.ndim - 1))
 
 
-def joined(parts: Sequence[Record]) -> Record:
-    """The record of a batch from the records of its parts: every tensor put together, image by image."""
-    first: Any = parts[0]
-    columns = {each.name: [getattr(part, each.name) for part in parts] for each in fields(first)}
-    whole: Record = type(first)(**{name: None if got[0] is None else torch.cat(got) for name, got in columns.items()})
-    return whole
+def roomy(part: Record, length: int) -> Record:
+    """A record with room for `length` images, to be filled by `put`: parts need not be kept until all are there."""
+    record: Any = part
+    columns = {each.name: getattr(record, each.name) for each in fields(record)}
+    room: Record = type(record)(
+        **{name: None if got is None else got.new_empty(length, *got.shape[1:]) for name, got in columns.items()}
+    )
+    return room
+
+
+def put(part: Record, into: Record, some: slice | Tensor) -> None:
+    """Writes the record of some images where it belongs."""
+    record: Any = part
+    for each in fields(record):
+        if getattr(record, each.name) is not None:
+            getattr(into, each.name)[some] = getattr(record, each.name)
 
 
 def taken(whole: Record, which: Tensor) -> Record:

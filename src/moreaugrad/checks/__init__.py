@@ -4,6 +4,7 @@ Knows no method and calls no model. Returns nothing, or the value in the form th
 """
 
 from moreaugrad.checks.options import at_least as at_least
+from moreaugrad.checks.options import can as can
 from moreaugrad.checks.options import device as device
 from moreaugrad.checks.options import fixed_eta as fixed_eta
 from moreaugrad.checks.options import flag as flag
@@ -22,6 +23,7 @@ from moreaugrad.checks.options import smoothing as smoothing
 from moreaugrad.checks.options import solver as solver
 from moreaugrad.checks.options import steps as steps
 from moreaugrad.checks.options import weights as weights
+from moreaugrad.checks.tensors import baselines as baselines
 from moreaugrad.checks.tensors import dependent as dependent
 from moreaugrad.checks.tensors import differentiable as differentiable
 from moreaugrad.checks.tensors import evaluating as evaluating

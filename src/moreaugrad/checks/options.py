@@ -205,3 +205,9 @@ def label_map(groups: Any, shape: tuple[int, ...], one: int, ways: str) -> None:
             f"groups must cover the whole input, got {int((labels < 0).sum())} entries with a negative label; "
             "give every entry a group, if need be one of its own"
         )
+
+
+def can(what: str, asked: bool, able: bool, name: str) -> None:
+    """An ability that only some methods have."""
+    if asked and not able:
+        raise ValueError(f"{what} must be left out: {name} cannot use it; `moreaugrad methods --json` lists who can")

@@ -191,3 +191,26 @@ def _filled(cell: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+def baselines(given: object, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Captum's forms, one tensor per input: numbers, tensors of one row or of all, or a tuple of them."""
+    parts = given if isinstance(given, tuple) else (given,) * (len(inputs) if isinstance(given, int | float) else 1)
+    if len(parts) != len(inputs):
+        raise ValueError(f"baselines must be one per input, got {len(parts)} for {len(inputs)} inputs")
+    return tuple(_baseline(part, x) for part, x in zip(parts, inputs, strict=True))
+
+
+def _baseline(given: object, x: Tensor) -> Tensor:
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return torch.full_like(x, given, requires_grad=False)
+    if not isinstance(given, Tensor):
+        raise TypeError(f"baselines must be tensors or numbers, got {type(given).__name__}")
+    if given.shape not in {x.shape, (1, *x.shape[1:]), x.shape[1:]}:
+        raise ValueError(
+            f"baselines must have the shape of the inputs, {tuple(x.shape)}, or of one of them, "
+            f"got {tuple(given.shape)}"
+        )
+    if not bool(given.isfinite().all()):
+        raise ValueError("baselines must be finite, got NaN or infinity")
+    return given.detach().to(x.device, x.dtype).expand(x.shape)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from moreaugrad import checks
 from moreaugrad.contracts import ForwardFunc
 from moreaugrad.core import surgery
+from moreaugrad.core.mark import mark
 
 log = logging.getLogger("moreaugrad")
 
@@ -75,6 +76,7 @@ class Engine:
     proven: bool = field(default=False, init=False)  # a compiled gradient has been seen
     warm_up: float = field(default=0.0, init=False)  # seconds of the first gradient, compiling included
     mark: Any = field(default=None, init=False)
+    records: dict[Any, Any] = field(default_factory=dict, init=False)  # what the GPU replays, by shape
     spoiled: Tensor | None = field(default=None, init=False)  # on the device: whether a gradient was not finite
 
     @property
@@ -84,6 +86,28 @@ class Engine:
 
     def __call__(self, inputs: Sequence[Tensor], arguments: Sequence[Any] = ()) -> Any:
         return self._run(self.forward if self.body is None else self.body, inputs, arguments)
+
+    def _recorded(self, body: Callable[..., Any], rows: list[Tensor]) -> Any:
+        """One replay on the GPU instead of hundreds of launches, recorded once for each shape.
+
+        Only what the compiler takes whole: it has seen that nothing but the inputs decides what is run.
+        """
+        shapes = tuple(x.shape for x in rows)
+        if shapes not in self.records:
+            whole = torch.compile(getattr(body, "_orig_mod", body), dynamic=False, fullgraph=True)
+
+            def function(*x: Tensor) -> Any:  # a module itself would be written to
+                return whole(*x)
+
+            like = tuple(x.detach().clone().requires_grad_() for x in rows)
+            try:
+                self.records[shapes] = torch.cuda.make_graphed_callables(function, like)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                log.debug("the network cannot be recorded: %s", error)
+                self.records[shapes] = body
+        return self.records[shapes](*rows)
 
     def told(self) -> dict[str, str | float | bool]:
         """How the network was run, for the record; the warm-up is the first gradient, compiling included."""
@@ -96,10 +120,11 @@ class Engine:
 
     def prepare(self, inputs: Sequence[Tensor], arguments: Sequence[Any], wanted: Tensor) -> None:
         """Settles what is run, by the outputs that the model itself gives for these inputs."""
-        mark = _mark(self.forward)
-        if self.body is not None and mark == self.mark:
+        seen = mark(self.forward)
+        if self.body is not None and seen == self.mark:
             return None
-        self.mark, self.compiled, self.proven = mark, False, False
+        self.mark, self.compiled, self.proven = seen, False, False
+        self.records.clear()
         with torch.no_grad(), numerics(self.precision, inputs[0].is_cuda):
             found = any(self._fits(way, inputs, arguments, wanted) for way in self._ways(inputs, arguments))
         if not found and self.precision in HALF:
@@ -220,6 +245,8 @@ class Engine:
         if self.cast is not None:
             rows = [x.to(self.cast) for x in rows]
         half = self.auto
+        if self.compiled and not arguments and half is None and rows[0].is_cuda and rows[0].requires_grad:
+            return self._recorded(body, rows)
         with nullcontext() if half is None else torch.autocast(inputs[0].device.type, dtype=half):
             return body(*rows, *arguments)
 
@@ -233,20 +260,3 @@ def _hooked(model: nn.Module) -> bool:
     """Hooks may write down what they see, or change it: such a model is run itself."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return any(getattr(module, kind, None) for module in model.modules() for kind in kinds)
-
-
-def _mark(forward: ForwardFunc) -> Any:
-    """Changes when the model's weights, layers or plain attributes do, so that no copy grows old."""
-    if not isinstance(forward, nn.Module):
-        return None
-    tensors = [*forward.parameters(), *forward.buffers()]
-    weights = [(t.data_ptr(), -1 if t.is_inference() else t._version, t.dtype) for t in tensors]
-    with torch.no_grad():  # `.data` is changed without a trace, so the values are asked too
-        flat = [t.detach().flatten() for t in tensors if t.is_floating_point() and t.numel()]
-        sums = [torch.stack((t.sum(), t[: len(t) // 2].sum(), t.norm())).double() for t in flat]
-    values = torch.stack([each.to(sums[0].device) for each in sums]).tolist() if sums else []
-    layers = [
-        (id(module), [(key, value) for key, value in vars(module).items() if isinstance(value, int | float | str)])
-        for module in forward.modules()
-    ]
-    return weights, values, layers

@@ -25,11 +25,11 @@ class Packing:
     def of(cls, inputs: tuple[Tensor, ...]) -> Packing:
         return cls(tuple(tuple(t.shape[1:]) for t in inputs), tuple(t.dtype for t in inputs))
 
-    def pack(self, inputs: tuple[Tensor, ...]) -> Images:
-        """One fresh float32 (float64 where an input is) tensor, cut off from the caller's graph."""
+    def pack(self, inputs: tuple[Tensor, ...], graph: bool = False) -> Images:
+        """One fresh float32 (float64 where an input is) tensor; cut off from the caller's graph unless told."""
         wide = torch.float64 if torch.float64 in self.dtypes else torch.float32
-        with torch.inference_mode(False), torch.no_grad():
-            rows = [t.detach().to(wide) for t in inputs]
+        with torch.inference_mode(False), torch.set_grad_enabled(graph):
+            rows = [(t if graph else t.detach()).to(wide) for t in inputs]
             return rows[0].clone() if len(rows) == 1 else torch.cat([t.flatten(1) for t in rows], dim=1)
 
     def split(self, x: Float[Tensor, "r ..."]) -> tuple[Tensor, ...]:

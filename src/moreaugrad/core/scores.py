@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from moreaugrad import checks
 from moreaugrad.contracts import Images, PerImage, Target
@@ -24,7 +26,7 @@ from moreaugrad.core.noise import Smoothing, antithetic
 
 log = logging.getLogger("moreaugrad")
 
-LOOK = 4  # rows of a call without a gradient
+LOOK = {"cpu": 4, "cuda": 16}  # rows of a call without a gradient: few, for a single image is padded to them
 PHOTO = 3 * 224 * 224
 ROW = 256 * 2**20  # bytes that one photo may need on its way through a large network and back
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -42,7 +44,7 @@ def safe_rows(x: Images, samples: int = 1, compiled: bool = False) -> int:
     """
     large = max(1.0, x[0].numel() / PHOTO)
     if x.is_cuda:
-        rows = 256 if compiled else 128 if samples > 1 else 16
+        rows = 128 if compiled or samples > 1 else 16
         free, _ = torch.cuda.mem_get_info(x.device)
         free += torch.cuda.memory_reserved(x.device) - torch.cuda.memory_allocated(x.device)
         while rows > 2 and rows * large * ROW > free / 2:
@@ -75,6 +77,7 @@ class ClassScore:
     samples: int = 1
     random: bool = False
     of: targets.Owners | None = None  # the images that x holds, where it does not hold all
+    graph: bool = False  # gradients that can be differentiated again, through the model itself
 
     def take(self, which: targets.Owners) -> ClassScore:
         """The score of some images only."""
@@ -83,7 +86,7 @@ class ClassScore:
     def prepare(self, x: Images, output: Tensor) -> None:
         """Makes the engine ready, by what the network said of the first images."""
         while True:
-            size = self._look
+            size = self._look(x)
             rows, owners = _pad(x[:size], self.everyone(x)[:size], size)
             wanted = output[torch.arange(size, device=output.device) % len(output)]
             try:
@@ -115,7 +118,7 @@ class ClassScore:
         everyone = self.everyone(x)
         found: list[Tensor] = []
         while sum(map(len, found)) < len(x):
-            start, size = sum(map(len, found)), self._look
+            start, size = sum(map(len, found)), self._look(x)
             rows, owners = _pad(x[start : start + size], everyone[start : start + size], size)
             try:
                 with torch.no_grad(), numerics("float32", x.is_cuda):
@@ -148,22 +151,29 @@ class ClassScore:
         return score[: len(x)], grad[: len(x)]
 
     def _gradient(self, rows: Images, owners: targets.Owners) -> tuple[PerImage, Images]:
-        rows = rows.detach().clone().requires_grad_()
-        output = self._told(self.engine, rows, owners)
+        if not (self.graph and rows.requires_grad):
+            rows = rows.detach().clone().requires_grad_()
+        score = self.of_rows(rows, owners)
+        lift = 1.0 if self.graph else self.engine.scale
+        (grad,) = torch.autograd.grad(score.sum() * lift, rows, allow_unused=True, create_graph=self.graph)
+        checks.dependent(grad)
+        if self.graph:
+            return score, grad
+        return score.detach(), grad.detach() / lift if lift != 1 else grad.detach()
+
+    def of_rows(self, rows: Images, owners: targets.Owners) -> PerImage:
+        """The score of each row, in one call and with the graph that autograd makes of it."""
+        with sdpa_kernel(SDPBackend.MATH) if self.graph else nullcontext():  # no other has a second derivative
+            output = self._told(self.engine.original if self.graph else self.engine, rows, owners)
         score = targets.select(KINDS[self.kind](output.to(rows.dtype)), targets.take(self.target, owners))
         checks.differentiable(score)
-        lift = self.engine.scale
-        (grad,) = torch.autograd.grad(score.sum() * lift, rows, allow_unused=True)
-        checks.dependent(grad)
-        return score.detach(), grad.detach() / lift if lift != 1 else grad.detach()
+        return score
 
     def _told(self, run: Callable[..., Any], rows: Images, owners: targets.Owners) -> Tensor:
         return checks.output(run(self.unpack(rows), self._arguments(owners)), len(rows))
 
-    @property
-    def _look(self) -> int:
-        """Rows of a call without a gradient: few, for a single image is padded to them."""
-        return min(self.engine.rows, LOOK)
+    def _look(self, x: Images) -> int:
+        return min(self.engine.rows, LOOK.get(x.device.type, 4))
 
     def _arguments(self, owners: targets.Owners) -> list[Any]:
         return [targets.row_of(argument, owners, self.images) for argument in self.arguments]
@@ -214,9 +224,10 @@ class SmoothedScore:
         """Per block of whole images: values and gradients of every noisy copy, (images, samples, ...)."""
         fixed = 0 if self.smoothing.fixed else draw
         noise = antithetic(tuple(x.shape[1:]), samples, self.seed, fixed, x)
-        # a GPU works on full chunks, whatever the part of a draw; a CPU takes the rows of one image as they come
-        together = max(1, self.base.engine.rows // (samples if x.is_cuda else self.samples))
-        chunk = min(self.base.engine.rows, together * samples)
+        # as many images as a whole draw allows, so that few images fill a part of one too; a GPU is never half idle
+        rows = self.base.engine.rows
+        together = max(1, rows // self.samples, rows // 2 // samples if x.is_cuda else 0) if 2 * samples < rows else 1
+        chunk = min(rows, together * samples)
         for start in range(0, len(x), together):
             some = slice(start, min(start + together, len(x)))
             copies = x[some, None] + self.sigma[some, None] * noise

@@ -35,7 +35,7 @@ class Explanation:
     `len`, indexing and iteration go by image; `explanation[i]` is a batch of one.
     """
 
-    map: Maps  # raw values, of the inputs' shape
+    map: Maps  # raw values, of the inputs' shape; (N, 1, H, W) from methods that know no channels
     delta: Maps | None = None  # where the envelope's minimum lies, seen from the input
     target: Target = None  # what was explained, in any of Captum's forms
     eta: PerImage | None = None  # weight of the prior: as given, or as the asked sparsity made it
@@ -45,6 +45,7 @@ class Explanation:
     converged: Flags | None = None
     gradients: Counts | None = None  # sample-gradients spent
     stderr: Maps | None = None  # per entry of the map
+    coarse: Images | None = None  # the map at the resolution of the layer that it was read from
     seed: int | None = None
     method: str = ""
     options: Mapping[str, Option] = field(default_factory=dict)

@@ -11,54 +11,23 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
 import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
 from moreaugrad import checks
-from moreaugrad.contracts import Counts, ForwardFunc, Images, Outcome, Target, Watch
+from moreaugrad.contracts import ForwardFunc, Images, Outcome, Target, Watch
 from moreaugrad.core import targets
 from moreaugrad.core.engine import HALF, MANY, PRECISIONS, Engine
 from moreaugrad.core.engine import settle as precision_for
 from moreaugrad.core.noise import Smoothing, settle
 from moreaugrad.core.packing import Packing
-from moreaugrad.core.scores import KINDS, ClassScore, SmoothedScore, safe_block, safe_rows
+from moreaugrad.core.scores import KINDS, ClassScore, safe_block, safe_rows
 from moreaugrad.disk.explanation import Explanation
+from moreaugrad.methods.call import Asked, Call, answer, arguments, black, further, plain, shape, target_told
 from moreaugrad.methods.progress import progress
-from moreaugrad.shapes import joined
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """One batch as a method sees it."""
-
-    score: ClassScore
-    x: Images
-    packing: Packing
-    seed: int
-    watch: Watch
-    images: int  # of the whole call
-    some: slice  # those that x holds
-
-    def each(self, number: int) -> Counts:
-        """The same number for every image."""
-        return torch.full((len(self.x),), number, device=self.x.device)
-
-    def part(self, given: Any) -> Any:
-        """What a caller gave for each image, cut to the images of this batch."""
-        many = isinstance(given, Tensor | np.ndarray | list) and len(np.shape(given)) > 0 and self.images > 1
-        return given[self.some] if many and len(given) == self.images else given
-
-    def smoothed(self, smoothing: Smoothing) -> SmoothedScore:
-        """The score under noise, each input of a tuple by its own range."""
-        pieces = self.packing.split(self.x)
-        scales = [smoothing.scale(piece) for piece in pieces]
-        if len(pieces) > 1:
-            wide = [scale.expand_as(piece).flatten(1) for scale, piece in zip(scales, pieces, strict=True)]
-            scales = [torch.cat(wide, dim=1)]
-        return SmoothedScore(self.score, smoothing, scales[0], self.seed)
+from moreaugrad.shapes import put, roomy
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +68,16 @@ class Method(Attribution):  # type: ignore[misc]
         return False
 
     @property
+    def differentiable(self) -> bool:
+        """Whether the map itself has a derivative that `create_graph=True` can give."""
+        return False
+
+    @property
+    def reference(self) -> str | None:
+        """For methods that compare with a baseline: which one where none is given, 'black' or 'zero'."""
+        return None
+
+    @property
     def several(self) -> Sequence[Mapping[str, Any]] | None:
         """The options of each map, where several are made of each image."""
         return None
@@ -112,28 +91,33 @@ class Method(Attribution):  # type: ignore[misc]
         return [self.compute(call)]
 
     @log_usage()  # type: ignore[untyped-decorator]
-    def attribute(
+    def attribute(  # noqa: PLR0913
         self,
         inputs: Tensor | tuple[Tensor, ...],
         target: Target = None,
         additional_forward_args: Any = None,
         *,
+        baselines: Any = None,
         internal_batch_size: int | None = None,
         return_convergence_delta: bool = False,
+        create_graph: bool = False,
         show_progress: bool = False,
         callback: Watch | None = None,
     ) -> Any:
         """The map, as Captum returns it: a tensor or tuple like the inputs.
 
         `internal_batch_size` bounds the rows that reach the model, smaller than the batch too; calls with
-        fewer are padded to it. The convergence delta is each image's optimality residual, not a completeness gap.
+        fewer are padded to it. The convergence delta is each image's optimality residual; of methods that compare
+        with `baselines` it is the completeness gap. `create_graph` gives a map that can be differentiated again.
         """
         if return_convergence_delta and not self.has_convergence_delta():
             raise ValueError(f"{self.get_name()} has no convergence delta; leave return_convergence_delta=False")
         found = self._explain(
-            inputs, target, additional_forward_args, internal_batch_size, show_progress, callback, predict=False
+            Asked(inputs, target, additional_forward_args, baselines, internal_batch_size, create_graph, predict=False),
+            show_progress,
+            callback,
         )
-        answers = [_answer(inputs, each, return_convergence_delta) for each in found]
+        answers = [answer(inputs, each, return_convergence_delta) for each in found]
         return answers if self.several is not None else answers[0]
 
     def explain(
@@ -142,47 +126,44 @@ class Method(Attribution):  # type: ignore[misc]
         target: Target = None,
         additional_forward_args: Any = None,
         *,
+        baselines: Any = None,
         internal_batch_size: int | None = None,
         show_progress: bool = False,
         callback: Watch | None = None,
     ) -> Any:
         """The map with all that is known of it: an Explanation, or a list of them where a list of eta or sparsity
         was asked for. Without a target the predicted classes are explained."""
-        found = self._explain(
-            inputs, target, additional_forward_args, internal_batch_size, show_progress, callback, predict=True
-        )
+        asked = Asked(inputs, target, additional_forward_args, baselines, internal_batch_size, False, predict=True)
+        found = self._explain(asked, show_progress, callback)
         return found if self.several is not None else found[0]
 
-    def _explain(
-        self,
-        inputs: Tensor | tuple[Tensor, ...],
-        target: Target,
-        additional_forward_args: Any,
-        internal_batch_size: int | None,
-        show_progress: bool,
-        callback: Watch | None,
-        predict: bool,
-    ) -> list[Explanation]:
+    def _explain(self, asked: Asked, show_progress: bool, callback: Watch | None) -> list[Explanation]:
+        inputs, graph = asked.inputs, asked.create_graph
         given = checks.inputs(inputs)
         checks.evaluating(self.forward_func)
-        target = checks.target(target, len(given[0]))
+        checks.can("create_graph=True", graph, self.differentiable, self.get_name())
+        target = checks.target(asked.target, len(given[0]))
         packing = Packing.of(given)
-        x = packing.pack(given)
-        engine = self._engine(x, given, internal_batch_size)
-        score = ClassScore(engine, target, len(x), _arguments(additional_forward_args), self.score, packing.unpack)
+        x = packing.pack(given, graph)
+        baseline = self._baseline(asked.baselines, given, packing)
+        engine = self._engine(x, given, asked.internal_batch_size, graph)
+        extra = arguments(asked.arguments)
+        score = ClassScore(engine, target, len(x), extra, self.score, packing.unpack, graph=graph)
         cards = [x.device] if x.is_cuda else []
-        with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng(cards):
-            value = self._aim(score, x, predict)
+        with torch.inference_mode(False), torch.set_grad_enabled(graph), torch.random.fork_rng(cards):
+            value = self._aim(score, x, asked.predict)
             seed = settle(getattr(self, "seed", 0))
             with progress(self.get_name(), show_progress, callback) as watch:
-                outcomes = self._in_blocks(Call(score, x, packing, seed, watch, len(x), slice(0, len(x))))
-        shape = partial(_shape, packing, whole=isinstance(inputs, tuple))
+                whole = slice(0, len(x))
+                outcomes = self._in_blocks(Call(score, x, packing, seed, watch, len(x), whole, baseline, graph))
+        like = partial(shape, packing, whole=isinstance(inputs, tuple))
         return [
             Explanation(
-                map=shape(outcome.map),
-                delta=shape(outcome.delta),
-                stderr=shape(outcome.stderr),
-                target=_told(score.target, x),
+                map=like(outcome.map),
+                delta=like(outcome.delta),
+                stderr=like(outcome.stderr),
+                coarse=outcome.coarse,
+                target=target_told(score.target, x),
                 score=value,
                 eta=outcome.eta,
                 envelope=outcome.envelope,
@@ -202,14 +183,17 @@ class Method(Attribution):  # type: ignore[misc]
         starts = range(0, images, size)
         if len(starts) == 1:
             return self._sound(call)
-        found = []
+        whole: list[Outcome] = []
         for block, start in enumerate(starts):
             some = slice(start, min(start + size, images))
             score = call.score.take(torch.arange(some.start, some.stop, device=call.x.device))
-            watch = partial(_further, call.watch, block, len(starts))
-            one = replace(call, score=score, x=call.x[some], watch=watch, some=some)
-            found.append(self._sound(one))
-        return [joined(each) for each in zip(*found, strict=True)]
+            watch = partial(further, call.watch, block, len(starts))
+            one = replace(call, score=score, x=call.x[some], watch=watch, some=some, baseline=call.of(some))
+            found = self._sound(one)
+            whole = whole or [roomy(part, images) for part in found]
+            for part, into in zip(found, whole, strict=True):
+                put(part, into, some)
+        return whole
 
     def _sound(self, call: Call) -> list[Outcome]:
         """The outcomes of a block; once more, in float32, where a reduced precision overflowed."""
@@ -218,17 +202,27 @@ class Method(Attribution):  # type: ignore[misc]
 
     def options(self) -> Mapping[str, Any]:
         """What this method was told, for the record."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name != "forward_func"}
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "forward_func"}
 
     def has_convergence_delta(self) -> bool:
         return False
 
-    def _engine(self, x: Images, given: Sequence[Tensor], asked: int | None) -> Engine:
+    def _baseline(self, asked: Any, given: tuple[Tensor, ...], packing: Packing) -> Images | None:
+        """What the inputs are compared with, in the form that methods take."""
+        checks.can("baselines", asked is not None, self.reference is not None, self.get_name())
+        if self.reference is None:
+            return None
+        if asked is None and self.reference == "black":
+            asked = black(self.forward_func, given)
+        return packing.pack(checks.baselines(0 if asked is None else asked, given))
+
+    def _engine(self, x: Images, given: Sequence[Tensor], asked: int | None, graph: bool) -> Engine:
         """What will run the network: the one of the last call where that fits."""
         if asked is not None:
             checks.at_least("internal_batch_size", asked, 1)
-        precision = precision_for(self.precision, given)
+        precision = "float32" if graph else precision_for(self.precision, given)
         compiled = self.compile if self.compile is not None else x.is_cuda and len(x) >= MANY
+        compiled = compiled and not graph  # what is compiled cannot be differentiated twice
         engine = self._engines.setdefault((precision, compiled), Engine(self.forward_func, precision, compiled))
         engine.rows = asked or safe_rows(x, self.noise.samples if self.noise is not None else 1, compiled)
         return engine
@@ -246,53 +240,7 @@ class Method(Attribution):  # type: ignore[misc]
             score.target = int(score.target)
         elif isinstance(score.target, list) and isinstance(score.target[0], int):
             score.target = torch.tensor(score.target, device=x.device)
-        if not self.once or score.engine.compile or score.engine.precision in HALF:
+        plain = self.once and not score.engine.compile and score.engine.precision not in HALF
+        if not plain and not score.graph:
             score.prepare(x, output)
         return value
-
-
-def _answer(inputs: Tensor | tuple[Tensor, ...], found: Explanation, delta: bool) -> Any:
-    """A result as Captum returns it."""
-    like = inputs if isinstance(inputs, tuple) else (inputs,)
-    maps = tuple(m.to(t.dtype) for m, t in zip(_tuple(found.map), like, strict=True))
-    answer = maps if isinstance(inputs, tuple) else maps[0]
-    return (answer, found.residual) if delta else answer
-
-
-def _further(watch: Watch, block: int, blocks: int, step: int, total: int, info: Mapping[str, Any]) -> None:
-    """Progress of one of several blocks."""
-    watch(block * total + step, blocks * total, info)
-
-
-def _tuple(found: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return found if isinstance(found, tuple) else (found,)
-
-
-def _arguments(given: Any) -> tuple[Any, ...]:
-    if given is None:
-        return ()
-    return given if isinstance(given, tuple) else (given,)
-
-
-def _shape(packing: Packing, found: Images | None, *, whole: bool) -> Any:
-    """A packed result in the user's shapes: a tuple where the inputs were one."""
-    if found is None:
-        return None
-    pieces = packing.split(found)
-    return pieces if whole else pieces[0]
-
-
-def _told(target: Target, x: Images) -> Any:
-    """The target as the result reports it: one class per image where there is one."""
-    if isinstance(target, int):
-        return torch.full((len(x),), target, dtype=torch.long, device=x.device)
-    if isinstance(target, Tensor):
-        return target.to(x.device).long().reshape(-1).expand(len(x))
-    if isinstance(target, list) and isinstance(target[0], int):
-        return torch.tensor(target, device=x.device)
-    return target
-
-
-def _plain(value: Any) -> Any:
-    """An option as text or number."""
-    return value if value is None or isinstance(value, int | float | str) else repr(value)

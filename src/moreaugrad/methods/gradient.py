@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moreaugrad.contracts import Outcome
-from moreaugrad.methods.base import Call, Method
+from moreaugrad.methods.base import Method
+from moreaugrad.methods.call import Call
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,6 +15,10 @@ class Gradient(Method):
 
     @property
     def once(self) -> bool:
+        return True
+
+    @property
+    def differentiable(self) -> bool:
         return True
 
     def compute(self, call: Call) -> Outcome:

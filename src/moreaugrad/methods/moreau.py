@@ -16,7 +16,8 @@ from moreaugrad.core.noise import Smoothing
 from moreaugrad.core.solvers import SOLVERS, DualAveraging
 from moreaugrad.core.solvers.path import PathAveraging
 from moreaugrad.methods import QUALITY
-from moreaugrad.methods.base import Call, Method
+from moreaugrad.methods.base import Method
+from moreaugrad.methods.call import Call
 from moreaugrad.priors.groups import make_groups
 from moreaugrad.priors.l1 import L1
 from moreaugrad.priors.zero import Zero

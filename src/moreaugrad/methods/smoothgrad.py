@@ -9,9 +9,10 @@ import torch
 from moreaugrad import checks
 from moreaugrad.contracts import Outcome
 from moreaugrad.core.noise import Smoothing
-from moreaugrad.methods.base import Call, Method
+from moreaugrad.methods.base import Method
+from moreaugrad.methods.call import Call
 
-DRAW = 64  # noise vectors held at a time
+DRAW = 128  # noise vectors held at a time
 PARTS = 16  # independent parts of a draw, from which the standard error comes
 
 

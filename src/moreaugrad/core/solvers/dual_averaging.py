@@ -12,7 +12,7 @@ from moreaugrad import checks
 from moreaugrad.contracts import Flags, Images, PerImage, Score, Solution, Watch, unwatched
 from moreaugrad.core.envelope import Envelope
 from moreaugrad.core.solvers.judge import judge, unjudged
-from moreaugrad.shapes import joined, norm, spread, taken, total
+from moreaugrad.shapes import norm, put, roomy, spread, taken, total
 
 JUMP = 4.0  # a residual this many times the usual one is a step that overshot, not noise
 LOOK = 8  # steps between two looks at who is finished: each look waits for the device
@@ -100,8 +100,10 @@ class DualAveraging:
         watch(plan.steps + plan.kept, plan.steps + plan.kept, {})
         if len(found) == 1:
             return found[0][1]
-        order = torch.cat([each for each, _ in found]).argsort()
-        return taken(joined([solution for _, solution in found]), order)
+        everything = roomy(found[0][1], len(everyone))
+        for some, solution in found:
+            put(solution, everything, some)
+        return everything
 
     def plan(self, score: Score) -> Plan:
         most = checks.steps(self.budget, score.samples)
