@@ -15,10 +15,12 @@ from captum.attr import NoiseTunnel, Saliency
 import moreaugrad as mg
 from benchmarks import photos, record
 
+GPU = ("compiled float16", "compiled tf32", "float16", "tf32", "float32")
+
 
 def main() -> None:
     sizes = "2,4,8,16,64,256"
-    asked = record.arguments(__doc__, samples=256, batches=sizes, repeats=3, photos=1)
+    asked = record.arguments(__doc__, samples=256, batches=sizes, ways="", repeats=3, photos=1)
     model, x = photos.load(asked.data, asked.photos, asked.device)
     target = int(model(x[:1]).argmax())
     x = x[:1]
@@ -37,10 +39,11 @@ def main() -> None:
         )
 
     ways: dict[str, Callable[[], Any]] = {}
-    for precision in ("float16", "tf32", "float32") if x.is_cuda else ("float32",):
-        smoothing = mg.Smoothing(noise_level=0.15, samples=asked.samples)
-        method = mg.SmoothGrad(model, smoothing, precision=precision, compile=False)
-        ways[f"moreaugrad {precision}"] = lambda method=method: method.attribute(x, target)
+    smoothing = mg.Smoothing(noise_level=0.15, samples=asked.samples)
+    for way in asked.ways.split(",") if asked.ways else GPU if x.is_cuda else ("float32",):
+        compiled, precision = way.startswith("compiled "), way.removeprefix("compiled ")
+        method = mg.SmoothGrad(model, smoothing, precision=precision, compile=compiled)
+        ways[f"moreaugrad {way}"] = lambda method=method: method.attribute(x, target)
     for together in map(int, asked.batches.split(",")):
         ways[f"captum {together} at a time"] = lambda together=together: captum(together)
     # in turn, so that a slow moment of the machine hits all alike; the best of each counts

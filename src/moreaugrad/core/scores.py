@@ -77,6 +77,7 @@ class ClassScore:
     samples: int = 1
     random: bool = False
     of: targets.Owners | None = None  # the images that x holds, where it does not hold all
+    unseen: bool = False  # whether the target has not been held against an output yet
     graph: bool = False  # gradients that can be differentiated again, through the model itself
 
     def take(self, which: targets.Owners) -> ClassScore:
@@ -165,7 +166,11 @@ class ClassScore:
         """The score of each row, in one call and with the graph that autograd makes of it."""
         with sdpa_kernel(SDPBackend.MATH) if self.graph else nullcontext():  # no other has a second derivative
             output = self._told(self.engine.original if self.graph else self.engine, rows, owners)
+        if self.unseen:
+            checks.target_fits(self.target, tuple(output.shape), self.kind)
         score = targets.select(KINDS[self.kind](output.to(rows.dtype)), targets.take(self.target, owners))
+        if self.unseen:
+            checks.finite_score(score.detach())
         checks.differentiable(score)
         return score
 

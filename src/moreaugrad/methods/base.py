@@ -224,11 +224,21 @@ class Method(Attribution):  # type: ignore[misc]
         compiled = self.compile if self.compile is not None else x.is_cuda and len(x) >= MANY
         compiled = compiled and not graph  # what is compiled cannot be differentiated twice
         engine = self._engines.setdefault((precision, compiled), Engine(self.forward_func, precision, compiled))
-        engine.rows = asked or safe_rows(x, self.noise.samples if self.noise is not None else 1, compiled)
+        # one row at a time where one is all, so that a single image is not padded
+        single = self.once and not x.is_cuda
+        samples = self.noise.samples if self.noise is not None else 1
+        engine.rows = asked or (1 if single else safe_rows(x, samples, compiled))
         return engine
 
-    def _aim(self, score: ClassScore, x: Images, predict: bool) -> Tensor:
-        """Settles the target and returns the score of each image; refuses a score that is no number."""
+    def _aim(self, score: ClassScore, x: Images, predict: bool) -> Tensor | None:
+        """Settles the target and returns the score of each image; refuses a score that is no number.
+
+        A method that runs the network just once looks at the output then, not before.
+        """
+        plain = self.once and not score.engine.compile and score.engine.precision not in HALF
+        if plain and not predict:
+            score.unseen = True
+            return None
         output = score.outputs(x, targeted=not (predict and score.target is None))
         if predict and score.target is None and output.ndim == 2 and output.shape[1] > 1:
             score.target = output.argmax(1)
@@ -240,7 +250,6 @@ class Method(Attribution):  # type: ignore[misc]
             score.target = int(score.target)
         elif isinstance(score.target, list) and isinstance(score.target[0], int):
             score.target = torch.tensor(score.target, device=x.device)
-        plain = self.once and not score.engine.compile and score.engine.precision not in HALF
         if not plain and not score.graph:
             score.prepare(x, output)
         return value
