@@ -18,7 +18,7 @@ from moreaugrad.zoo.classifier import Classifier
 from moreaugrad.zoo.custom import as_classifier
 from moreaugrad.zoo.embedded import copy_in_order, packaged
 from moreaugrad.zoo.labels import imagenet, read_labels
-from moreaugrad.zoo.resnet import SoftplusResNet18
+from moreaugrad.zoo.resnet import ResNet18
 from moreaugrad.zoo.view import CentreCrop, of_timm, of_torchvision, view_of
 
 CODE = """
@@ -203,7 +203,7 @@ def test_softplus_resnet_is_the_described_one():
 
 
 def test_softplus_resnet_has_a_second_derivative():
-    network = SoftplusResNet18().eval()
+    network = ResNet18().eval()
     x = torch.randn(1, 3, 32, 32, requires_grad=True)
     (first,) = torch.autograd.grad(network(x)[:, 0].sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(first.square().sum(), x)
@@ -211,8 +211,8 @@ def test_softplus_resnet_has_a_second_derivative():
 
 
 def test_steep_softplus_is_relu():
-    steep = SoftplusResNet18(beta=1e4).eval()
-    relu = SoftplusResNet18().eval()
+    steep = ResNet18(beta=1e4).eval()
+    relu = ResNet18().eval()
     relu.load_state_dict(steep.state_dict())
     for module in list(relu.modules()):
         for name, child in list(module.named_children()):
@@ -250,7 +250,7 @@ def save(state: dict[str, torch.Tensor], path: Path, how: str) -> Path:
 
 @pytest.mark.parametrize("how", ["plain", "safetensors", "wrapped", "model", "data parallel", "compiled"])
 def test_checkpoints(tmp_path, how):
-    trained = SoftplusResNet18()
+    trained = ResNet18()
     path = save(trained.state_dict(), tmp_path / "weights.pt", how)
     model = load_model("resnet18_softplus", weights=path)
     assert torch.equal(model.network.fc.weight, trained.fc.weight)

@@ -24,6 +24,11 @@ MODELS = Table(
         "moreaugrad.zoo.resnet:resnet18_softplus",
         "ResNet-18 with softplus for 32 x 32 images; random weights unless a file is given",
     ),
+    resnet18_softplus_cifar10=Entry(
+        "moreaugrad.zoo.resnet:resnet18_softplus_cifar10",
+        "ResNet-18 with softplus, trained on CIFAR-10 by `moreaugrad train cifar10`",
+        frozenset({"included"}),
+    ),
     **{
         "timm/NAME": Entry("moreaugrad.zoo.named:timm_model", "any classifier of timm, e.g. timm/resnet50"),
         "torchvision/NAME": Entry(

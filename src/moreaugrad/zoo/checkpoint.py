@@ -76,6 +76,19 @@ def read_state(path: str | Path) -> State:
     return _unwrapped(found, path)
 
 
+def read_notes(path: str | Path) -> dict[str, str]:
+    """What a .safetensors file says of itself; any other kind says nothing."""
+    if Path(path).suffix != ".safetensors" or not Path(path).is_file():
+        return {}
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"weights must be a readable checkpoint, got {str(path)!r}: {_first_line(error)}") from error
+
+
 def fit(network: nn.Module, state: State, source: object) -> None:
     """Loads every tensor, or says which do not fit."""
     wanted = network.state_dict()

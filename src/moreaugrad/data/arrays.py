@@ -1,0 +1,93 @@
+"""CIFAR-10 as four arrays of 8-bit pixels and labels, from torchvision's folder or from an .npz file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CLASSES = 10
+NAMES = ("x_train", "y_train", "x_test", "y_test")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrays:
+    """Pixels (N, 32, 32, 3), labels (N,), both uint8."""
+
+    x_train: NDArray[np.uint8]
+    y_train: NDArray[np.uint8]
+    x_test: NDArray[np.uint8]
+    y_test: NDArray[np.uint8]
+
+    def digest(self) -> str:
+        """The same for the same images and labels in the same order."""
+        found = sha256()
+        for name in NAMES:
+            found.update(getattr(self, name).tobytes())
+        return found.hexdigest()[:16]
+
+
+def read_cifar10(path: str | Path) -> Arrays:
+    """A folder as torchvision keeps it, or an .npz file with x_train, y_train, x_test, y_test."""
+    place = Path(path)
+    if place.is_dir():
+        return _from_folder(place)
+    if not place.is_file():
+        raise ValueError(
+            f"data must be torchvision's CIFAR-10 folder or an .npz file, got {str(path)!r}: nothing there"
+        )
+    return checked(_from_npz(place), place)
+
+
+def checked(found: Mapping[str, NDArray[Any]], source: object) -> Arrays:
+    """The arrays, once everything holds that training takes for granted."""
+    for half in ("train", "test"):
+        x, y = found[f"x_{half}"], found[f"y_{half}"]
+        if x.dtype != np.uint8 or x.shape[1:] != (32, 32, 3) or not len(x):
+            raise ValueError(
+                f"x_{half} of {str(source)!r} must be uint8 of shape (N, 32, 32, 3), N > 0, got {x.dtype} of shape "
+                f"{x.shape}; put the channels last, and leave the values at 0..255"
+            )
+        if y.dtype.kind not in "iu" or y.shape != x.shape[:1]:
+            raise ValueError(
+                f"y_{half} of {str(source)!r} must be whole numbers of shape ({len(x)},), one per image, "
+                f"got {y.dtype} of shape {y.shape}"
+            )
+        if y.min() < 0 or y.max() >= CLASSES:
+            raise ValueError(
+                f"y_{half} of {str(source)!r} must lie in 0..{CLASSES - 1}, got labels from {y.min()} to {y.max()}"
+            )
+    return Arrays(**{name: np.ascontiguousarray(found[name].astype(np.uint8, copy=False)) for name in NAMES})
+
+
+def _from_npz(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            names = list(getattr(file, "files", ()))
+            found = {name: file[name] for name in NAMES if name in names}
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"data must be a readable .npz file, got {str(path)!r}: {reason}") from None
+    if missing := [name for name in NAMES if name not in found]:
+        raise ValueError(f"data must hold the arrays {list(NAMES)}, got {str(path)!r} without {missing}")
+    return found
+
+
+def _from_folder(folder: Path) -> Arrays:
+    from torchvision.datasets import CIFAR10
+
+    try:
+        halves = {half: CIFAR10(str(folder), train=half == "train", download=False) for half in ("train", "test")}
+    except RuntimeError:  # torchvision's word for files that are missing or damaged
+        raise ValueError(
+            f"data must be a folder that holds torchvision's CIFAR-10 (cifar-10-batches-py), got {str(folder)!r} "
+            f"without it; fetch it with torchvision.datasets.CIFAR10({str(folder)!r}, download=True)"
+        ) from None
+    found = {f"x_{half}": one.data for half, one in halves.items()}
+    return checked(found | {f"y_{half}": np.asarray(one.targets) for half, one in halves.items()}, folder)
