@@ -118,7 +118,7 @@ class Outcome:
     residual: PerImage | None = None
     converged: Flags | None = None
     stderr: Images | None = None
-    coarse: Images | None = None  # the map at the resolution of the layer that it was read from
+    coarse: Float[Tensor, "n *coarse"] | None = None  # the map at the resolution of the layer that it was read from
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class ClassScore:
         """Makes the engine ready, by what the network said of the first images."""
         while True:
             size = self._look(x)
-            rows, owners = _pad(x[:size], self.everyone(x)[:size], size)
+            rows, owners = padded_to(x[:size], self.everyone(x)[:size], size)
             wanted = output[torch.arange(size, device=output.device) % len(output)]
             try:
                 return self.engine.prepare(self.unpack(rows), self._arguments(owners), wanted)
@@ -120,10 +120,10 @@ class ClassScore:
         found: list[Tensor] = []
         while sum(map(len, found)) < len(x):
             start, size = sum(map(len, found)), self._look(x)
-            rows, owners = _pad(x[start : start + size], everyone[start : start + size], size)
+            rows, owners = padded_to(x[start : start + size], everyone[start : start + size], size)
             try:
                 with torch.no_grad(), numerics("float32", x.is_cuda):
-                    output = self._told(self.engine.original, rows, owners)
+                    output = self.told(self.engine.original, rows, owners)
             except torch.OutOfMemoryError as error:
                 self.engine.halve(size, error)
                 continue
@@ -133,7 +133,7 @@ class ClassScore:
         return torch.cat(found)
 
     def _chunk(self, x: Images, owners: targets.Owners, size: int) -> tuple[PerImage, Images]:
-        rows, padded = _pad(x, owners, size)
+        rows, padded = padded_to(x, owners, size)
         engine, start = self.engine, perf_counter()
         with torch.inference_mode(False), torch.enable_grad(), numerics(engine.precision, x.is_cuda):
             try:
@@ -165,7 +165,7 @@ class ClassScore:
     def of_rows(self, rows: Images, owners: targets.Owners) -> PerImage:
         """The score of each row, in one call and with the graph that autograd makes of it."""
         with sdpa_kernel(SDPBackend.MATH) if self.graph else nullcontext():  # no other has a second derivative
-            output = self._told(self.engine.original if self.graph else self.engine, rows, owners)
+            output = self.told(self.engine.original if self.graph else self.engine, rows, owners)
         if self.unseen:
             checks.target_fits(self.target, tuple(output.shape), self.kind)
         score = targets.select(KINDS[self.kind](output.to(rows.dtype)), targets.take(self.target, owners))
@@ -174,7 +174,7 @@ class ClassScore:
         checks.differentiable(score)
         return score
 
-    def _told(self, run: Callable[..., Any], rows: Images, owners: targets.Owners) -> Tensor:
+    def told(self, run: Callable[..., Any], rows: Images, owners: targets.Owners) -> Tensor:
         return checks.output(run(self.unpack(rows), self._arguments(owners)), len(rows))
 
     def _look(self, x: Images) -> int:
@@ -207,7 +207,7 @@ class SmoothedScore:
 
     def value_and_grad(self, x: Images, draw: int = 0, most: int | None = None) -> tuple[PerImage, Images]:
         values, grads = x.new_empty(len(x)), torch.empty_like(x)
-        for some, value, grad in self._noisy(x, draw, most or self.samples):
+        for some, value, grad in self.each(x, draw, most or self.samples):
             values[some], grads[some] = value.mean(1), grad.mean(1)
         return values, grads
 
@@ -220,12 +220,12 @@ class SmoothedScore:
         splits = -(-self.samples // size)
         share = splits / self.samples  # a short last part counts as what it is, so that the mean is the draw's
         values, grads = x.new_empty(splits, len(x)), x.new_empty(splits, *x.shape)
-        for some, value, grad in self._noisy(x, draw, self.samples):
+        for some, value, grad in self.each(x, draw, self.samples):
             for part, (v, g) in enumerate(zip(value.split(size, 1), grad.split(size, 1), strict=True)):
                 values[part, some], grads[part, some] = v.sum(1) * share, g.sum(1) * share
         return values, grads
 
-    def _noisy(self, x: Images, draw: int, samples: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def each(self, x: Images, draw: int, samples: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Per block of whole images: values and gradients of every noisy copy, (images, samples, ...)."""
         fixed = 0 if self.smoothing.fixed else draw
         noise = antithetic(tuple(x.shape[1:]), samples, self.seed, fixed, x)
@@ -241,7 +241,7 @@ class SmoothedScore:
             yield some, value.view(copies.shape[:2]), grad.view(copies.shape)
 
 
-def _pad(x: Images, owners: targets.Owners, size: int) -> tuple[Tensor, Tensor]:
+def padded_to(x: Images, owners: targets.Owners, size: int) -> tuple[Tensor, Tensor]:
     """The rows repeated up to `size`: real rows, so that padding can neither overflow nor be NaN."""
     if len(x) >= size:
         return x, owners

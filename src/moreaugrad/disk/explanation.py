@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad.contracts import Counts, Flags, Images, PerImage, Target
@@ -45,7 +46,7 @@ class Explanation:
     converged: Flags | None = None
     gradients: Counts | None = None  # sample-gradients spent
     stderr: Maps | None = None  # per entry of the map
-    coarse: Images | None = None  # the map at the resolution of the layer that it was read from
+    coarse: Float[Tensor, "n *coarse"] | None = None  # the map at the resolution of the layer that it was read from
     seed: int | None = None
     method: str = ""
     options: Mapping[str, Option] = field(default_factory=dict)

@@ -7,18 +7,74 @@ from moreaugrad.tables import Entry, Table
 
 QUALITY = {"fast": 160, "balanced": 800, "best": 3200}  # sample-gradients per image
 
-_SOLVED = frozenset({"signed", "solver", "residual"})
+_SOLVED = frozenset({"signed", "solver", "residual", "slow"})
+_LAYER = frozenset({"deterministic", "differentiable", "layer"})
 METHODS = Table(
     "method",
     gradient=Entry(
         "moreaugrad.methods.gradient:Gradient",
         "simple gradient of the class score",
-        frozenset({"signed", "deterministic"}),
+        frozenset({"signed", "deterministic", "differentiable"}),
+    ),
+    integrated_gradients=Entry(
+        "moreaugrad.methods.integrated:IntegratedGradients",
+        "gradient averaged on the way from a baseline, times the way; sums to the change of the score",
+        frozenset({"signed", "deterministic", "differentiable", "baseline", "residual"}),
+    ),
+    deeplift=Entry(
+        "moreaugrad.methods.deeplift:DeepLift",
+        "difference from a baseline, shared out by the rescale rule; sums to the change of the score",
+        frozenset({"signed", "deterministic", "baseline", "residual"}),
     ),
     smoothgrad=Entry(
         "moreaugrad.methods.smoothgrad:SmoothGrad",
-        "gradient averaged over Gaussian noise",
-        frozenset({"signed", "stderr"}),
+        "gradient averaged over Gaussian noise; also its mean square or variance",
+        frozenset({"signed", "stderr", "differentiable"}),
+    ),
+    sparsified_smoothgrad=Entry(
+        "moreaugrad.methods.sparsified:SparsifiedSmoothGrad",
+        "average over noise of which entries of the gradient are the largest; bounded by 1",
+        frozenset({"stderr", "differentiable"}),
+    ),
+    relex=Entry(
+        "moreaugrad.methods.relex:Relex",
+        "mask that keeps the class, and whose complement loses it, for a whole neighbourhood of noisy images",
+        frozenset({"slow"}),
+    ),
+    cam=Entry(
+        "moreaugrad.methods.cam:Cam",
+        "features before the pooling, weighted by the linear head; forward pass only",
+        _LAYER | {"signed"},
+    ),
+    gradcam=Entry(
+        "moreaugrad.methods.cam:GradCam",
+        "features of a layer, weighted by the mean gradient of each channel",
+        _LAYER,
+    ),
+    gradcam_plus_plus=Entry(
+        "moreaugrad.methods.cam:GradCamPlusPlus",
+        "Grad-CAM with a weight for each position",
+        _LAYER,
+    ),
+    normgrad=Entry(
+        "moreaugrad.methods.normgrad:NormGrad",
+        "how much each position adds to the gradient of a layer's weights; one layer or several",
+        _LAYER,
+    ),
+    meaningful_perturbation=Entry(
+        "moreaugrad.methods.perturbation:MeaningfulPerturbation",
+        "smallest smooth mask whose blur destroys (or that alone preserves) the class",
+        frozenset({"slow"}),
+    ),
+    fgvis=Entry(
+        "moreaugrad.methods.fgvis:FGVis",
+        "fine mask that keeps (or deletes) the class without waking a neuron that was silent",
+        frozenset({"slow"}),
+    ),
+    mask_network=Entry(
+        "moreaugrad.methods.mask_network:MaskNetwork",
+        "mask from a network trained once for a classifier by `moreaugrad train-mask`; forward pass only",
+        frozenset({"deterministic", "trained"}),
     ),
     moreau=Entry(
         "moreaugrad.methods.moreau:MoreauGrad",

@@ -1,49 +1,108 @@
-"""SmoothGrad: the gradient averaged over Gaussian noise."""
+"""SmoothGrad: the gradient averaged over Gaussian noise, or its squares, or how much it varies.
+
+Owns the average over noisy copies that other methods take of other maps.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import Tensor
 
 from moreaugrad import checks
-from moreaugrad.contracts import Outcome
+from moreaugrad.contracts import Images, Outcome
 from moreaugrad.core.noise import Smoothing
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.call import Call
 
 DRAW = 128  # noise vectors held at a time
 PARTS = 16  # independent parts of a draw, from which the standard error comes
+VARIANTS = {"mean": lambda grads: grads, "sq": torch.square, "var": None}
 
 
 @dataclass(frozen=True, eq=False)
 class SmoothGrad(Method):
-    """mean over z of grad f_c(x + z), signed: the gradient of the smoothed score, E f_c(x + z)."""
+    """mean over z of grad f_c(x + z), signed: the gradient of the smoothed score, E f_c(x + z).
+
+    The variants are never negative: `sq` is the mean of the squared gradients, `var` their variance (the mean
+    squared distance from their mean). A relative noise level counts as a constant where the map is differentiated.
+    """
 
     smoothing: Smoothing = field(default_factory=lambda: Smoothing(noise_level=0.15, samples=64))
+    variant: str = field(default="mean", kw_only=True)  # or sq, var
     seed: int | torch.Generator | None = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         Method.__post_init__(self)
         checks.smooth(self.smoothing, Smoothing, needed=True)
+        checks.one_of("variant", self.variant, VARIANTS)
         checks.seed(self.seed)
 
     @property
     def noise(self) -> Smoothing:
         return self.smoothing
 
+    @property
+    def differentiable(self) -> bool:
+        return True
+
     def compute(self, call: Call) -> Outcome:
-        total, weight = torch.zeros_like(call.x), 0.0
-        square, parts = torch.zeros_like(call.x), 0
-        samples = self.smoothing.samples
-        sizes = [min(DRAW, samples - start) for start in range(0, samples, DRAW)]
-        for draw, size in enumerate(sizes):
-            _, grads = call.smoothed(replace(self.smoothing, samples=size)).parts(call.x, draw, PARTS)
-            for grad in grads:  # weighted by samples, so that a short last draw counts as what it is
-                share = size / len(grads)
-                weight, before = weight + share, grad - total
-                total = total + before * (share / weight)
-                square, parts = square + share * before * (grad - total), parts + 1
-            call.watch(draw + 1, len(sizes), {})
-        error = (square / weight / (parts - 1)).sqrt() if parts > 1 else torch.full_like(total, float("nan"))
-        return Outcome(total, gradients=call.each(samples), stderr=error)
+        count, of_copy = call.each(self.smoothing.samples), VARIANTS[self.variant]
+        if of_copy is None:
+            return Outcome(variance(call, self.smoothing), gradients=count)
+        mean, error = averaged(call, self.smoothing, of_copy)
+        return Outcome(mean, gradients=count, stderr=error)
+
+
+def averaged(call: Call, smoothing: Smoothing, of_copy: Callable[[Tensor], Tensor]) -> tuple[Images, Images]:
+    """The mean of what `of_copy` makes of the gradients of noisy copies (images, copies, ...), and its error."""
+    mean, weight = torch.zeros_like(call.x), 0.0
+    square, parts = torch.zeros_like(call.x), 0
+    for draw, size in _draws(call, smoothing):
+        found = _parts(call, replace(smoothing, samples=size), draw, of_copy)
+        for part in found:  # weighted by samples, so that a short last draw counts as what it is
+            share = size / len(found)
+            weight, before = weight + share, part - mean
+            mean = mean + before * (share / weight)
+            # without a graph: a square root has no derivative where nothing varies
+            square, parts = square + share * before.detach() * (part - mean).detach(), parts + 1
+    error = (square / weight / (parts - 1)).sqrt() if parts > 1 else torch.full_like(square, float("nan"))
+    return mean, error
+
+
+def variance(call: Call, smoothing: Smoothing) -> Images:
+    """The mean squared distance of the copies' gradients from their mean, put together draw by draw."""
+    mean, square, before = torch.zeros_like(call.x), torch.zeros_like(call.x), 0
+    for draw, size in _draws(call, smoothing):
+        middle, around = torch.empty_like(call.x), torch.empty_like(call.x)
+        for some, _, grad in call.smoothed(replace(smoothing, samples=size)).each(call.x, draw, size):
+            centre = grad.mean(1)
+            middle[some], around[some] = centre, (grad - centre[:, None]).square().sum(1)
+        count = before + size
+        shift = middle - mean
+        mean = mean + shift * (size / count)
+        square, before = square + around + shift.square() * (before * size / count), count
+    return square / before
+
+
+def _draws(call: Call, smoothing: Smoothing) -> Iterator[tuple[int, int]]:
+    """The number and size of each set of noise vectors; tells the watcher when it is used up."""
+    sizes = [min(DRAW, smoothing.samples - start) for start in range(0, smoothing.samples, DRAW)]
+    for draw, size in enumerate(sizes):
+        yield draw, size
+        call.watch(draw + 1, len(sizes), {})
+
+
+def _parts(call: Call, smoothing: Smoothing, draw: int, of_copy: Callable[[Tensor], Tensor]) -> Tensor:
+    """Means over parts of a draw; antithetic partners stay together, or parts would not be independent."""
+    samples = smoothing.samples
+    size = -(-samples // (2 * PARTS)) * 2
+    splits = -(-samples // size)
+    share = splits / samples  # a short last part counts as what it is, so that the mean is the draw's
+    means = call.x.new_empty(splits, *call.x.shape)
+    for some, _, grad in call.smoothed(smoothing).each(call.x, draw, samples):
+        for part, grads in enumerate(grad.split(size, 1)):
+            means[part, some] = of_copy(grads).sum(1) * share
+    return means

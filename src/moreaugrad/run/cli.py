@@ -11,6 +11,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from moreaugrad.methods import METHODS, QUALITY
+from moreaugrad.run import cli_train
+from moreaugrad.run.cli_train_mask import train_mask
 from moreaugrad.run.request import Request
 from moreaugrad.run.terminal import Terminal
 from moreaugrad.zoo import MODELS
@@ -20,6 +22,8 @@ app = typer.Typer(
     help="Sparse and robust saliency maps: which pixels a classifier looks at.",
     pretty_exceptions_enable=False,
 )
+app.add_typer(cli_train.app, name="train")
+app.command("train-mask")(train_mask)
 
 Images = Annotated[list[str], typer.Argument(help="Image files, folders or patterns.", show_default=False)]
 Picture = Annotated[Path, typer.Argument(help="An image file.", show_default=False)]
@@ -41,13 +45,19 @@ Error = Annotated[float | None, typer.Option("--relative-error", help="Stop once
 Precision = Annotated[str | None, typer.Option(help="float32, tf32, bfloat16 or float16; else by the device.")]
 Compile = Annotated[bool | None, typer.Option("--compile/--no-compile", help="torch.compile; else for many images.")]
 ScoreKind = Annotated[str | None, typer.Option("--score", help="logit, prob or logprob.")]
+Layer = Annotated[str | None, typer.Option(help="Module path for methods that read a layer; with commas for several.")]
+Mask = Annotated[Path | None, typer.Option("--mask-network", help="A file of `moreaugrad train-mask`.")]
+Other = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other option of the method, e.g. rule=gausslegendre."),
+]
 Seed = Annotated[int | None, typer.Option(help="Of the noise.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, ...; auto takes a GPU where there is one.")]
 Out = Annotated[Path, typer.Option(help="Folder for the results.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON line per image, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no lines but errors.")]
 
-EVERY = ",".join(METHODS)
+EVERY = ",".join(name for name, each in METHODS.items() if "trained" not in each.flags)
 
 
 @app.callback(invoke_without_command=True)
@@ -82,6 +92,9 @@ def explain(  # noqa: PLR0913, PLR0917
     quality: Quality = None,
     score: ScoreKind = None,
     seed: Seed = None,
+    layer: Layer = None,
+    mask_network: Mask = None,
+    others: Other = None,
     relative_error: Error = None,
     precision: Precision = None,
     compile: Compile = None,
@@ -116,6 +129,9 @@ def compare(  # noqa: PLR0913, PLR0917
     quality: Quality = None,
     score: ScoreKind = None,
     seed: Seed = None,
+    layer: Layer = None,
+    mask_network: Mask = None,
+    others: Other = None,
     relative_error: Error = None,
     precision: Precision = None,
     compile: Compile = None,

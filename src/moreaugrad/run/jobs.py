@@ -64,7 +64,8 @@ def compare_methods(image: Path, names: Sequence[str], request: Request, termina
         records.append(record)
         target = record.target  # the same for all
         terminal.say(f"{batch.name}: {report.headline(record)}")
-    side_by_side(records, list(each), f"{item.key}: {records[0].label or f'class {target}'}", file)
+    names = [f"{batch.name}\n{report.cost(record)}" for batch, record in zip(batches, records, strict=True)]
+    side_by_side(records, names, f"{item.key}: {records[0].label or f'class {target}'}", file)
     terminal.say(f"-> {file}")
     return DONE
 

@@ -18,6 +18,9 @@ def make_method(name: str, model: Any, options: Mapping[str, Any]) -> Method:
     """METHODS[name] with its smoothing put together. An option that is None was not given."""
     kind = METHODS[name].load()
     known = taken(name)
+    if "layer" in options and "layers" in known:  # one or several, as people type them
+        options = {"layers" if key == "layer" else key: value for key, value in options.items()}
+        options["layers"] = options["layers"].split(",") if isinstance(options["layers"], str) else options["layers"]
     given = {key: value for key, value in options.items() if value is not None or key == "smoothing"}
     for key in given:
         if key not in known:
@@ -34,6 +37,7 @@ def make_method(name: str, model: Any, options: Mapping[str, Any]) -> Method:
 def taken(name: str) -> list[str]:
     """The options of a method."""
     found = [each.name for each in fields(METHODS[name].load()) if each.name != "forward_func"]
+    found += ["layer"] if "layers" in found else []
     return found + list(NOISE) if "smoothing" in found else found
 
 

@@ -61,6 +61,14 @@ def headline(record: Record) -> str:
     return ", ".join(parts)
 
 
+def cost(record: Record) -> str:
+    """Gradients and seconds of a map."""
+    one = record.explanation
+    assert one is not None
+    spent = 0 if one.gradients is None else int(one.gradients)
+    return f"{spent:,} gradient{'' if spent == 1 else 's'}, {record.seconds:.2g} s"
+
+
 def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in ("moreaugrad", "torch")}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from moreaugrad.methods import QUALITY
 
 OPTIONS = (
     *("rho", "eta", "sparsity", "groups", "noise_level", "samples", "budget", "score", "seed"),
-    *("relative_error", "precision", "compile"),
+    *("relative_error", "precision", "compile", "layer"),
 )
 
 
@@ -36,6 +37,13 @@ class Request:
 
 def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:
     found = {name: arguments[name] for name in OPTIONS if arguments[name] is not None}
+    if arguments["mask_network"] is not None:
+        found["network"] = str(arguments["mask_network"])
+    for text in arguments["others"] or ():
+        name, value = _set(text)
+        if name in found:
+            raise ValueError(f"--set must not repeat an option, got {text!r} and {name}={found[name]}")
+        found[name] = value
     if str(found.get("groups", "")).isdecimal():
         found["groups"] = int(found["groups"])
     quality = arguments["quality"]
@@ -46,3 +54,14 @@ def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"--quality must be one of {list(QUALITY)}, got {quality!r}")
         found["budget"] = QUALITY[quality]
     return found
+
+
+def _set(text: str) -> tuple[str, Any]:
+    """NAME=VALUE; a value that is JSON (a number, true, null, a list) is taken as that, any other as a word."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"--set must be NAME=VALUE, got {text!r}")
+    try:
+        return name.strip().replace("-", "_"), json.loads(value)
+    except json.JSONDecodeError:
+        return name.strip().replace("-", "_"), value
