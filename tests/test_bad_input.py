@@ -8,8 +8,12 @@ import torch
 from torch import nn
 
 import moreaugrad as mg
+from moreaugrad.checks.masking import classifier
+from moreaugrad.run.mask_recipe import Recipe
+from moreaugrad.run.mask_training import fresh
 
 LINEAR = nn.Linear(6, 3).eval()
+PICTURES = nn.Sequential(nn.Conv2d(1, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3)).eval()
 X = torch.zeros(2, 6)
 
 
@@ -37,15 +41,21 @@ def broken(value):
         (X, [0, 1, 2], ValueError, "one entry per image, got 3 targets for 2 images"),
         (X, torch.tensor([0, 1, 2]), ValueError, "got 3 targets for 2 images"),
         (X, torch.zeros(2), TypeError, "class numbers"),
-        (X, (0, 1), ValueError, r"1 index\(es\)"),
+        (X, (0, 1), ValueError, r"1 index\(es\)|one class per image"),
         (X, "cat", TypeError, "got str"),
         (X, 1.5, TypeError, "got float"),
     ],
 )
 def test_inputs_and_targets(name, x, target, kind, says):
-    groups = {"groups": torch.arange(6)} if name.startswith("group") else {}
+    options = {"groups": torch.arange(6)} if name.startswith("group") else {}
+    model = LINEAR
+    if {"layer", "trained"} & mg.METHODS[name].flags:  # these want pictures
+        model = PICTURES
+        x = x.view(len(x), 1, 2, 3) if isinstance(x, torch.Tensor) and x.shape[1:] == (6,) else x
+    if name == "mask_network":
+        options["network"] = fresh(Recipe(width=8), classifier(model), torch.zeros(2, 1, 2, 3))[0].eval()
     with pytest.raises(kind, match=says):
-        mg.METHODS[name](LINEAR, **groups).attribute(x, target)
+        mg.METHODS[name](model, **options).attribute(x, target)
 
 
 def test_captums_rule_for_a_missing_target():
@@ -167,7 +177,7 @@ def test_batch_statistics_are_refused_in_evaluation_too():
 )
 def test_a_model_that_cannot_be_explained(score, says):
     with pytest.raises(ValueError, match=says):
-        mg.MoreauGrad(score, smoothing=None).attribute(X, 0)
+        mg.MoreauGrad(score, smoothing=None).attribute(X, 0, internal_batch_size=2)
 
 
 def test_smoothgrad_without_noise():

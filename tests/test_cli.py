@@ -168,7 +168,14 @@ def test_quality_sets_the_budget(folder, run):
 def test_compare_draws_every_method(folder, run):
     code, out, err = run("compare", "a.png", *SMALL, "--groups", "2")
     assert (code, err) == (0, "")
-    assert [line.partition(":")[0] for line in out.splitlines()[:-1]] == list(METHODS)
+    untrained = [name for name, each in METHODS.items() if "trained" not in each.flags]
+    lines = dict(line.split(": ", 1) for line in out.splitlines()[:-1])
+    assert list(lines) == untrained
+    left = {name for name, line in lines.items() if line.startswith("left out: ")}
+    assert left == {"cam", "gradcam", "gradcam_plus_plus", "normgrad"}  # this network has no layer with positions
+    code, _, err = run("compare", "a.png", *SMALL[:2], "--methods", "gradient,gradcam")
+    assert code == 2
+    assert err.startswith("error: gradcam: ")
     assert width("maps/a_compare.png") > 300
     code, _, err = run("compare", "a.png", *SMALL, "--methods", "gradient,smoothgrad")
     assert (code, err) == (

@@ -355,4 +355,7 @@ def test_a_single_gradient_runs_the_model_no_more_than_it_must():
             return self.net(x)
 
     mg.Gradient(Counting().eval()).attribute(X[:4], 1)
-    assert rows == [4, 4]  # the score, and its gradient
+    assert rows == [1, 1, 1, 1]
+    rows.clear()
+    mg.Gradient(Counting().eval()).attribute(X[:4], 1, internal_batch_size=4)
+    assert rows == [4]

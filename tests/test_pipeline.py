@@ -116,7 +116,7 @@ def test_options_make_the_method_that_the_class_makes(network):
     assert make_method("moreau", network, {"smoothing": None}).noise is None
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name, each in METHODS.items() if "trained" not in each.flags])
 def test_told_options_make_the_same_method_again(network, name):
     made = make_method(name, network, {})
     again = make_method(name, network, told(made))

@@ -118,6 +118,10 @@ class Engine:
         """What the model itself says."""
         return self._run(self.forward, inputs, arguments, plain=True)
 
+    def ready(self) -> bool:
+        """Whether nothing is left to prepare: the model is as it was when that was done."""
+        return self.body is not None and mark(self.forward) == self.mark
+
     def prepare(self, inputs: Sequence[Tensor], arguments: Sequence[Any], wanted: Tensor) -> None:
         """Settles what is run, by the outputs that the model itself gives for these inputs."""
         seen = mark(self.forward)

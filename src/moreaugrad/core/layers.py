@@ -97,10 +97,12 @@ def _seen(
         first = output[0] if isinstance(output, tuple | list) and output else output
         if not isinstance(first, Tensor):
             checks.tensor_of(name, output)
+        if gradients and not score.graph and not first.requires_grad:
+            first = first.detach().requires_grad_()  # the graph begins here: what lies before is never gone back through
         # what comes after may write into what it is handed: that is a copy, and what went in may be written to later
         whole = argument.clone() if isinstance(argument, Tensor) and isinstance(module, nn.Conv2d) else first
         kept[name] = whole, first
-        if first is output:
+        if isinstance(output, Tensor):
             return first.clone()
         parts = [first.clone(), *output[1:]]
         return type(output)(*parts) if hasattr(output, "_fields") else type(output)(parts)
@@ -109,7 +111,7 @@ def _seen(
         with torch.no_grad(), hooked(layers, keep):
             value = _values(score, rows, owners)
     else:
-        if not (score.graph and rows.requires_grad):
+        if score.graph and not rows.requires_grad:
             rows = rows.detach().clone().requires_grad_()
         with hooked(layers, keep):
             value = score.of_rows(rows, owners)

@@ -51,7 +51,7 @@ def safe_rows(x: Images, samples: int = 1, compiled: bool = False) -> int:
             rows //= 2
         return max(2, int(rows / large))
     if samples == 1:
-        return max(2, int(4 / large))
+        return 1  # a CPU is full, and a single image is not padded
     # one image's samples at a time fill a CPU, and are then bit for bit the same in any company
     return min(samples, max(2, min(256, int(4 * PHOTO / x[0].numel()))))
 
@@ -171,6 +171,7 @@ class ClassScore:
         score = targets.select(KINDS[self.kind](output.to(rows.dtype)), targets.take(self.target, owners))
         if self.unseen:
             checks.finite_score(score.detach())
+            self.unseen = False
         checks.differentiable(score)
         return score
 

@@ -19,7 +19,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
 from moreaugrad import checks
 
-_FUNCTIONAL = re.compile(r"(\b(F|functional|torch|nn\.functional)\.|\.)(relu6?|hardtanh|threshold)_?\(")
+_FUNCTIONAL = re.compile(r"(\b(F|functional|torch|nn\.functional)\.|(?<!\bself)\.)(relu6?|hardtanh|threshold)_?\(")
 
 
 _LAYERS = frozenset({"torch.Conv1d", "torch.Conv2d", "torch.Conv3d", "torch.Linear", "timm.Conv2dSame"})

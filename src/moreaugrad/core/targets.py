@@ -18,6 +18,15 @@ def shared_by_all(target: Target) -> bool:
     return target is None or isinstance(target, int | tuple) or (isinstance(target, Tensor) and target.numel() == 1)
 
 
+def placed(target: Target, x: Tensor) -> Target:
+    """The same target where the images are: once, for in every step the host would wait for the device."""
+    if isinstance(target, Tensor) and target.numel() == 1:
+        return int(target)
+    if isinstance(target, list) and isinstance(target[0], int):
+        return torch.tensor(target, device=x.device)
+    return target
+
+
 def take(target: Target, owners: Owners) -> Target:
     """The targets of the images `owners`, one per row."""
     if shared_by_all(target):

@@ -42,7 +42,7 @@ class Explanation:
     eta: PerImage | None = None  # weight of the prior: as given, or as the asked sparsity made it
     score: PerImage | None = None  # of the input itself
     envelope: PerImage | None = None
-    residual: PerImage | None = None  # distance from optimality; NaN: not measured
+    residual: PerImage | None = None  # distance from optimality, or from completeness; NaN: not measured
     converged: Flags | None = None
     gradients: Counts | None = None  # sample-gradients spent
     stderr: Maps | None = None  # per entry of the map
@@ -200,4 +200,4 @@ def _line(one: Explanation) -> str:
 def _why_zero(one: Explanation) -> str:
     if one.eta is not None and one.eta.item() > 0:
         return "all zero: eta is above every gradient entry; lower it or use sparsity="
-    return "all zero: the score does not change with the input"
+    return "all zero: the score does not change with the input, or the penalty of a mask outweighs it"

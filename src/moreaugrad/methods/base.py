@@ -63,6 +63,16 @@ class Method(Attribution):  # type: ignore[misc]
         return None
 
     @property
+    def per_image(self) -> int:
+        """How many rows of an image are there to be run together."""
+        return 1 if self.noise is None else self.noise.samples
+
+    @property
+    def random(self) -> bool:
+        """Whether another seed gives another map."""
+        return self.noise is not None
+
+    @property
     def once(self) -> bool:
         """Whether one gradient per image is all: then it does not pay to make the network fast first."""
         return False
@@ -170,7 +180,7 @@ class Method(Attribution):  # type: ignore[misc]
                 residual=outcome.residual,
                 converged=outcome.converged,
                 gradients=outcome.gradients,
-                seed=seed if self.noise is not None else None,
+                seed=seed if self.random else None,
                 method=type(self).__name__,
                 options={**self.options(), **engine.told(), **own},
             )
@@ -224,32 +234,27 @@ class Method(Attribution):  # type: ignore[misc]
         compiled = self.compile if self.compile is not None else x.is_cuda and len(x) >= MANY
         compiled = compiled and not graph  # what is compiled cannot be differentiated twice
         engine = self._engines.setdefault((precision, compiled), Engine(self.forward_func, precision, compiled))
-        # one row at a time where one is all, so that a single image is not padded
-        single = self.once and not x.is_cuda
-        samples = self.noise.samples if self.noise is not None else 1
-        engine.rows = asked or (1 if single else safe_rows(x, samples, compiled))
+        engine.rows = asked or safe_rows(x, self.per_image, compiled)
         return engine
 
     def _aim(self, score: ClassScore, x: Images, predict: bool) -> Tensor | None:
         """Settles the target and returns the score of each image; refuses a score that is no number.
 
-        A method that runs the network just once looks at the output then, not before.
+        Where nothing is predicted and the network is ready, the first gradient tells whether all is well.
         """
         plain = self.once and not score.engine.compile and score.engine.precision not in HALF
-        if plain and not predict:
+        quick = not predict and (plain or score.graph or score.engine.ready())
+        value = None
+        if quick:
             score.unseen = True
-            return None
-        output = score.outputs(x, targeted=not (predict and score.target is None))
-        if predict and score.target is None and output.ndim == 2 and output.shape[1] > 1:
-            score.target = output.argmax(1)
-        checks.target_fits(score.target, tuple(output.shape), score.kind)
-        value = targets.select(KINDS[score.kind](output.to(x.dtype)), score.target)
-        checks.finite_score(value)
-        # once, for in every step the host would wait for the device
-        if isinstance(score.target, Tensor) and score.target.numel() == 1:
-            score.target = int(score.target)
-        elif isinstance(score.target, list) and isinstance(score.target[0], int):
-            score.target = torch.tensor(score.target, device=x.device)
-        if not plain and not score.graph:
-            score.prepare(x, output)
+        else:
+            output = score.outputs(x, targeted=not (predict and score.target is None))
+            if predict and score.target is None and output.ndim == 2 and output.shape[1] > 1:
+                score.target = output.argmax(1)
+            checks.target_fits(score.target, tuple(output.shape), score.kind)
+            value = targets.select(KINDS[score.kind](output.to(x.dtype)), score.target)
+            checks.finite_score(value)
+            if not plain:
+                score.prepare(x, output)
+        score.target = targets.placed(score.target, x)
         return value

@@ -72,6 +72,10 @@ class IntegratedGradients(Method):
         return True
 
     @property
+    def per_image(self) -> int:
+        return self.steps
+
+    @property
     def reference(self) -> str:
         return self.baseline or "zero"
 
@@ -91,7 +95,7 @@ class IntegratedGradients(Method):
         )
 
     def _averaged(self, call: Call, way: Images) -> Images:
-        """The weighted gradients in one stream of rows, image by image: chunks are full whatever the steps,
+        """The weighted gradients in one stream of rows, image by image: chunks are full,
         and no more than a chunk of points is held. Added up in float64, so that no chunk's end shows."""
         assert call.baseline is not None
         precise = way.dtype if way.device.type == "mps" else torch.float64
@@ -99,7 +103,7 @@ class IntegratedGradients(Method):
         points, weights = (torch.tensor(each, dtype=precise, device=way.device) for each in nodes)
         sums = [torch.zeros_like(way[0], dtype=precise) for _ in way]
         owners, rows = call.score.everyone(call.x), len(way) * self.steps
-        size = call.score.engine.rows
+        size = min(call.score.engine.rows, self.steps)  # a single image fills a chunk
         for start in range(0, rows, size):
             stream = torch.arange(start, min(start + size, rows), device=way.device)
             image, step = stream // self.steps, stream % self.steps

@@ -63,6 +63,10 @@ class MeaningfulPerturbation(Method):
             checks.not_negative(name, weight)
         checks.seed(self.seed)
 
+    @property
+    def random(self) -> bool:
+        return True  # by its jitter
+
     def compute(self, call: Call) -> Outcome:
         mask_checks.pictures(call.packing.shapes, self.get_name())
         x, (height, width) = call.x, call.x.shape[-2:]

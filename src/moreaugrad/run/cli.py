@@ -31,7 +31,9 @@ ModelName = Annotated[str, typer.Option("--model", help="A name from `moreaugrad
 Weights = Annotated[str | None, typer.Option(help="A checkpoint file, or 'random'.")]
 Labels = Annotated[Path | None, typer.Option(help="Class names: one per line, or JSON.")]
 MethodName = Annotated[str, typer.Option("--method", help="A name from `moreaugrad methods`.")]
-Names = Annotated[str, typer.Option("--methods", help="Names from `moreaugrad methods`, with commas.")]
+Names = Annotated[
+    str, typer.Option("--methods", help="Names from `moreaugrad methods`, with commas; else all.", show_default=False)
+]
 Class = Annotated[str | None, typer.Option("--target", help="A class number or name; else the predicted class.")]
 Rho = Annotated[float | None, typer.Option(help="Envelope radius, in squared units of the network's input.")]
 Eta = Annotated[float | None, typer.Option(help="Weight of the prior.")]
@@ -57,7 +59,11 @@ Out = Annotated[Path, typer.Option(help="Folder for the results.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON line per image, and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no lines but errors.")]
 
-EVERY = ",".join(name for name, each in METHODS.items() if "trained" not in each.flags)
+
+def every(request: Request) -> list[str]:
+    """The methods that need no training, and the trained one where its network is given."""
+    trained = "network" in request.options
+    return [name for name, each in METHODS.items() if trained or "trained" not in each.flags]
 
 
 @app.callback(invoke_without_command=True)
@@ -114,7 +120,7 @@ def explain(  # noqa: PLR0913, PLR0917
 @app.command()
 def compare(  # noqa: PLR0913, PLR0917
     image: Picture,
-    methods: Names = EVERY,
+    methods: Names = "",
     model: ModelName = "efficientnet_lite0",
     weights: Weights = None,
     labels: Labels = None,
@@ -144,12 +150,12 @@ def compare(  # noqa: PLR0913, PLR0917
     An option goes to the methods that take it. Sparse methods keep 5 % where neither --eta nor --sparsity is given.
     """
     request = Request.of(locals())
-    names = [name.strip() for name in methods.split(",")]
+    names = [name.strip() for name in methods.split(",")] if methods else every(request)
     for name in names:
         METHODS[name]
     from moreaugrad.run.jobs import compare_methods
 
-    return compare_methods(image, names, request, Terminal(quiet))
+    return compare_methods(image, names, request, Terminal(quiet), every=not methods)
 
 
 @app.command()

@@ -45,8 +45,8 @@ def explain_files(images: Sequence[str], method: str, request: Request, terminal
     return DONE if not failed else NOTHING_DONE if failed == len(named) else SOME_FAILED
 
 
-def compare_methods(image: Path, names: Sequence[str], request: Request, terminal: Terminal) -> int:
-    """One picture of several methods."""
+def compare_methods(image: Path, names: Sequence[str], request: Request, terminal: Terminal, every: bool) -> int:
+    """One picture of several methods. Where `every` one was meant, those that cannot serve the network are left out."""
     terminal.hear_warnings()
     each = _fitting(names, request.options)
     item = read(image)
@@ -54,18 +54,25 @@ def compare_methods(image: Path, names: Sequence[str], request: Request, termina
     prepare(request.out, [file.name], [image])
     classifier = load(request, terminal)
     target = class_number(request.target, classifier)
-    batches = [ExplainBatch(classifier, name, options) for name, options in each.items()]
-    records = []
-    for batch in batches:
-        with terminal.bar(batch.name) as watch:
-            (record,) = batch([replace(item, target=target)], watch)
-        if record.explanation is None:
-            raise ValueError(f"{batch.name}: {record.error}")
-        records.append(record)
+    found: dict[str, Record] = {}
+    for name, options in each.items():
+        try:
+            with terminal.bar(name) as watch:
+                (record,) = ExplainBatch(classifier, name, options)([replace(item, target=target)], watch)
+            if record.explanation is None:
+                raise ValueError(record.error)
+        except (ValueError, TypeError) as error:
+            if not every:
+                raise ValueError(f"{name}: {error}") from error
+            terminal.say(f"{name}: left out: {error}")
+            continue
+        found[f"{name}\n{report.cost(record)}"] = record
         target = record.target  # the same for all
-        terminal.say(f"{batch.name}: {report.headline(record)}")
-    names = [f"{batch.name}\n{report.cost(record)}" for batch, record in zip(batches, records, strict=True)]
-    side_by_side(records, names, f"{item.key}: {records[0].label or f'class {target}'}", file)
+        terminal.say(f"{name}: {report.headline(record)}")
+    if not found:
+        raise ValueError("no method can serve this network; name one by --methods to see why")
+    records = list(found.values())
+    side_by_side(records, list(found), f"{item.key}: {records[0].label or f'class {target}'}", file)
     terminal.say(f"-> {file}")
     return DONE
 
