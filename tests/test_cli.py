@@ -187,6 +187,23 @@ def test_compare_draws_every_method(folder, run):
     assert "method must be one of" in err
 
 
+def test_a_comparison_does_not_hide_what_was_asked_wrongly(folder, run):
+    code, _, err = run("compare", "a.png", *SMALL[:2], "--layer", "no.such")
+    assert code == 2
+    assert "no.such" in err
+    code, _, err = run("compare", "a.png", *SMALL[:2], "--set", "rule=foo")
+    assert code == 2
+    assert "integrated_gradients: rule must be one of" in err
+    code, _, err = run("compare", "a.png", *SMALL[:2], "--target", "50")
+    assert code == 2
+    assert "target must be below" in err
+    code, _, err = run("compare", "a.png", *SMALL[:2], "--methods", "gradient", "--mask-network", "x.safetensors")
+    assert code == 2
+    assert "--mask-network must be an option" in err
+    code, _, err = run("explain", "a.png", *SMALL[:2], "--method", "gradient", "--set", "nothing")
+    assert (code, err) == (2, "error: --set must be NAME=VALUE, got 'nothing'\n")
+
+
 def test_lists(run):
     code, out, _ = run("methods", "--json")
     assert code == 0

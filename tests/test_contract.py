@@ -83,7 +83,8 @@ class Seeing(nn.Module):
 
 def masking(net):
     """A mask network for this model, untrained."""
-    return fresh(Recipe(width=8), classifier(net), torch.zeros(2, 3, 16, 16))[0].eval()
+    like = next(net.parameters())
+    return fresh(Recipe(width=8), classifier(net), like.new_zeros(2, 3, 16, 16).detach())[0].eval()
 
 
 def shape_of(name, x):
@@ -443,3 +444,60 @@ def test_a_model_that_draws_random_numbers_leaves_the_global_state(net, x):
     before = torch.get_rng_state()
     mg.MoreauGrad(lambda v: net(v + 0.01 * torch.randn_like(v)), budget=64).attribute(x, 1)
     assert torch.equal(before, torch.get_rng_state())
+
+
+DIFFERENTIABLE = [name for name, each in mg.METHODS.items() if "differentiable" in each.flags]
+OFFHAND = [name for name in DIFFERENTIABLE if "trained" not in mg.METHODS[name].flags]  # no training first
+
+
+@EVERY
+def test_the_table_says_who_can_be_differentiated_again(name, net, x):
+    assert make(name, net).differentiable == ("differentiable" in mg.METHODS[name].flags)
+    if name not in DIFFERENTIABLE:
+        with pytest.raises(ValueError, match="create_graph=True must be left out"):
+            make(name, net).attribute(x, 1, create_graph=True)
+
+
+@pytest.mark.parametrize("name", OFFHAND)
+def test_maps_can_be_differentiated_again(name):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        soft = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Softplus(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
+    soft = soft.double().eval()
+    x = torch.randn(2, 1, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2), requires_grad=True)
+    options = {"layer": "1"} if name in {"gradcam", "gradcam_plus_plus"} else {}
+    options |= {"smoothing": mg.Smoothing(sigma=0.1, samples=4)} if "smoothing" in EXAMPLES[name] else {}
+    method = make(name, soft, **options)
+    for rows in (None, 1):
+        again = method.attribute(x, [0, 1], create_graph=True, internal_batch_size=rows)
+        torch.testing.assert_close(again.detach(), method.attribute(x.detach(), [0, 1]), rtol=1e-9, atol=1e-12)
+        weights = torch.linspace(-1, 1, again.numel(), dtype=torch.float64).view_as(again)
+        (found,) = torch.autograd.grad((again * weights).sum(), x)
+        assert found.abs().max() > 0
+        for index in [(0, 0, 2, 2), (1, 0, 1, 3)]:
+            step = torch.zeros_like(x)
+            step[index] = 1e-5
+            ends = [(method.attribute(x.detach() + sign * step, [0, 1]) * weights).sum() for sign in (1, -1)]
+            torch.testing.assert_close(found[index], (ends[0] - ends[1]) / 2e-5, rtol=1e-5, atol=1e-9)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_networks(name, dtype, net, x):
+    half = copy.deepcopy(net).to(dtype)
+    found = make(name, half).attribute(x.to(dtype), 1)
+    assert found.dtype == dtype
+    assert found.isfinite().all()
+    if name != "mask_network":  # untrained, its masks are noise
+        wanted = make(name, net).attribute(x.to(dtype).float(), 1)
+        assert torch.cosine_similarity(found.float().flatten(1), wanted.flatten(1)).min() > 0.8
+
+
+@EVERY
+def test_a_network_that_sees_nothing_gives_no_nan(name, net, x):
+    with torch.no_grad():
+        net.layers[-1].weight.zero_()
+    found = make(name, net).attribute(x, 1)
+    assert found.isfinite().all()
+    if name not in {"relex", "meaningful_perturbation", "fgvis", "mask_network", "sparsified_smoothgrad"}:
+        assert not found.any()  # a mask may rest where it began

@@ -645,3 +645,12 @@ def test_wording_of_what_the_shell_cannot_see():
         checks.classes(5, 3)
     with pytest.raises(ValueError, match="one batch of images"):
         checks.images((3, 4), 1)
+
+
+def test_attention_is_not_taken_for_a_feature_map():
+    import timm
+
+    net = timm.create_model("vit_tiny_patch16_224", img_size=64, num_classes=3).eval()
+    encoder = Encoder.of(net, torch.zeros(2, 3, 64, 64))
+    _, maps = encoder(lambda: net(torch.zeros(2, 3, 64, 64)))
+    assert {tuple(each.shape[2:]) for each in maps} == {(4, 4)}

@@ -124,6 +124,19 @@ def test_told_options_make_the_same_method_again(network, name):
     assert set(told(made)) <= set(taken(name))
 
 
+def test_none_is_passed_on_where_it_means_something(network):
+    assert make_method("fgvis", network, {"defence": None}).defence is None
+    assert told(make_method("fgvis", network, {"defence": None}))["defence"] is None
+    assert make_method("integrated_gradients", network, {"baseline": None}).baseline is None
+    assert make_method("sparse_moreau", network, {"eta": None, "sparsity": 0.1}).eta is None
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if "samples" in taken(name)])
+def test_noise_by_single_options(network, name):
+    assert make_method(name, network, {"noise_level": 0.3}).noise.noise_level == 0.3
+    assert make_method(name, network, {"sigma": 0.3}).noise.sigma == 0.3
+
+
 def batch_of(network, name="sparse_moreau", **options) -> ExplainBatch:
     return ExplainBatch(as_classifier(network), name, options)
 

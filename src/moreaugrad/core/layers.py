@@ -98,7 +98,9 @@ def _seen(
         if not isinstance(first, Tensor):
             checks.tensor_of(name, output)
         if gradients and not score.graph and not first.requires_grad:
-            first = first.detach().requires_grad_()  # the graph begins here: what lies before is never gone back through
+            first = (
+                first.detach().requires_grad_()
+            )  # the graph begins here: what lies before is never gone back through
         # what comes after may write into what it is handed: that is a copy, and what went in may be written to later
         whole = argument.clone() if isinstance(argument, Tensor) and isinstance(module, nn.Conv2d) else first
         kept[name] = whole, first

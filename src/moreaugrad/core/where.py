@@ -21,7 +21,7 @@ from moreaugrad.core.scores import ClassScore, padded_to
 
 ROWS = 2  # of a look: few, but not one, which some models squeeze away
 EXTRA = 8  # tokens of no patch (class, distillation, registers) that may lead the others
-_THROUGH = (nn.Dropout, nn.Identity, nn.Softmax)  # hand on what they got, or hold attention
+THROUGH = (nn.Dropout, nn.Identity, nn.Softmax)  # hand on what they got, or hold attention
 
 Size = tuple[int, int]
 Planes = Float[Tensor, "n k h w"]
@@ -140,7 +140,7 @@ def layout(shape: tuple[int, ...], size: Size) -> tuple[int, int, Callable[[Tens
     """
     if len(shape) == 4:
         _, first, second, third = shape
-        if _alike(first, second, size) and not _alike(second, third, size):
+        if alike(first, second, size) and not alike(second, third, size):
             return first, second, lambda t: t.permute(0, 3, 1, 2)
         return (second, third, lambda t: t) if second * third > 1 else None
     if len(shape) == 3 and (found := grid(shape[1], size)) is not None:
@@ -165,13 +165,13 @@ def grid(tokens: int, size: Size) -> Size | None:
     return min(fit, key=lambda at: left[at]) if fit else None
 
 
-def _alike(high: int, wide: int, size: Size) -> bool:
+def alike(high: int, wide: int, size: Size) -> bool:
     """Whether a plane has the image's proportions, up to the rounding of its sides."""
     return high * wide > 1 and high <= size[0] and abs(wide - high * size[1] / size[0]) <= 1.5
 
 
 def _spatial(visit: Visit, size: Size) -> bool:
-    return len(visit.shape) == 4 and not isinstance(visit.module, _THROUGH) and layout(visit.shape, size) is not None
+    return len(visit.shape) == 4 and not isinstance(visit.module, THROUGH) and layout(visit.shape, size) is not None
 
 
 def _tokens(visit: Visit, size: Size) -> bool:

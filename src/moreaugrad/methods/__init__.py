@@ -74,7 +74,7 @@ METHODS = Table(
     mask_network=Entry(
         "moreaugrad.methods.mask_network:MaskNetwork",
         "mask from a network trained once for a classifier by `moreaugrad train-mask`; forward pass only",
-        frozenset({"deterministic", "trained"}),
+        frozenset({"deterministic", "differentiable", "trained"}),
     ),
     moreau=Entry(
         "moreaugrad.methods.moreau:MoreauGrad",

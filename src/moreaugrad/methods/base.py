@@ -25,6 +25,7 @@ from moreaugrad.core.noise import Smoothing, settle
 from moreaugrad.core.packing import Packing
 from moreaugrad.core.scores import KINDS, ClassScore, safe_block, safe_rows
 from moreaugrad.disk.explanation import Explanation
+from moreaugrad.methods import QUALITY
 from moreaugrad.methods.call import Asked, Call, answer, arguments, black, further, plain, shape, target_told
 from moreaugrad.methods.progress import progress
 from moreaugrad.shapes import put, roomy
@@ -44,6 +45,10 @@ class Method(Attribution):  # type: ignore[misc]
         if self.precision is not None:
             checks.one_of("precision", self.precision, dict.fromkeys(PRECISIONS))
         checks.flag("compile", self.compile)
+        budget = getattr(self, "budget", None)
+        if isinstance(budget, str):
+            checks.one_of("budget", budget, QUALITY)
+            object.__setattr__(self, "budget", QUALITY[budget])
 
     def __getstate__(self) -> dict[str, Any]:
         """What is stored or sent elsewhere: all but the engines, which are made again there."""

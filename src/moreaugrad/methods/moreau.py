@@ -45,8 +45,6 @@ class MoreauGrad(Method):
         checks.positive("rho", self.rho)
         checks.smooth(self.smoothing, Smoothing)
         checks.seed(self.seed)
-        if isinstance(self.budget, str):
-            checks.one_of("budget", self.budget, QUALITY)
         if self.relative_error is not None:
             checks.positive("relative_error", self.relative_error)
         checks.solver(self.solver, SOLVERS)

@@ -61,7 +61,7 @@ def averaged(call: Call, smoothing: Smoothing, of_copy: Callable[[Tensor], Tenso
     mean, weight = torch.zeros_like(call.x), 0.0
     square, parts = torch.zeros_like(call.x), 0
     for draw, size in _draws(call, smoothing):
-        found = _parts(call, replace(smoothing, samples=size), draw, of_copy)
+        found = _parts(call, replace(smoothing, samples=size, fixed=False), draw, of_copy)
         for part in found:  # weighted by samples, so that a short last draw counts as what it is
             share = size / len(found)
             weight, before = weight + share, part - mean
@@ -77,7 +77,7 @@ def variance(call: Call, smoothing: Smoothing) -> Images:
     mean, square, before = torch.zeros_like(call.x), torch.zeros_like(call.x), 0
     for draw, size in _draws(call, smoothing):
         middle, around = torch.empty_like(call.x), torch.empty_like(call.x)
-        for some, _, grad in call.smoothed(replace(smoothing, samples=size)).each(call.x, draw, size):
+        for some, _, grad in call.smoothed(replace(smoothing, samples=size, fixed=False)).each(call.x, draw, size):
             centre = grad.mean(1)
             middle[some], around[some] = centre, (grad - centre[:, None]).square().sum(1)
         count = before + size

@@ -9,7 +9,12 @@ import typer
 
 from moreaugrad.run.terminal import Terminal
 
-Data = Annotated[Path, typer.Option(help="A folder of images, or an .npz with x_train, x_test, ...; no labels needed.")]
+Data = Annotated[
+    Path,
+    typer.Option(
+        help="A folder of images, all held in memory at the model's size, or CIFAR-10 as for `train cifar10`."
+    ),
+]
 ModelName = Annotated[str, typer.Option("--model", help="The classifier: a name from `moreaugrad models`, ...")]
 Weights = Annotated[str | None, typer.Option(help="The classifier's checkpoint file.")]
 Out = Annotated[Path, typer.Option(help="File for the mask network; checkpoint and log lie beside it.")]

@@ -32,8 +32,9 @@ def explain_files(images: Sequence[str], method: str, request: Request, terminal
     prepare(request.out, (f"{key}{end}" for key, _ in named for end in (".png", ".npz")), paths)
     classifier = load(request, terminal)
     size = TOGETHER.get(classifier.device.type, 1)
-    many = {"compile": True} if size > 1 and len(named) >= MANY else {}
-    batch = ExplainBatch(classifier, method, many | request.options)
+    batch = ExplainBatch(classifier, method, request.options)
+    if size > 1 and len(named) >= MANY and not batch.method.once:
+        batch = ExplainBatch(classifier, method, {"compile": True} | request.options)
     target = class_number(request.target, classifier)
     failed = 0
     for start in range(0, len(named), size):
@@ -55,6 +56,7 @@ def compare_methods(image: Path, names: Sequence[str], request: Request, termina
     classifier = load(request, terminal)
     target = class_number(request.target, classifier)
     found: dict[str, Record] = {}
+    reasons: list[str] = []
     for name, options in each.items():
         try:
             with terminal.bar(name) as watch:
@@ -62,15 +64,16 @@ def compare_methods(image: Path, names: Sequence[str], request: Request, termina
             if record.explanation is None:
                 raise ValueError(record.error)
         except (ValueError, TypeError) as error:
-            if not every:
+            if not every or request.chosen & set(options):
                 raise ValueError(f"{name}: {error}") from error
             terminal.say(f"{name}: left out: {error}")
+            reasons.append(f"{name}: {error}")
             continue
         found[f"{name}\n{report.cost(record)}"] = record
         target = record.target  # the same for all
         terminal.say(f"{name}: {report.headline(record)}")
     if not found:
-        raise ValueError("no method can serve this network; name one by --methods to see why")
+        raise ValueError(f"no method gave a map; {reasons[0]}")
     records = list(found.values())
     side_by_side(records, list(found), f"{item.key}: {records[0].label or f'class {target}'}", file)
     terminal.say(f"-> {file}")
@@ -131,9 +134,8 @@ def _fitting(names: Sequence[str], options: dict[str, Any]) -> dict[str, dict[st
             found[name]["sparsity"] = 0.05
     for key in options:
         if not any(key in fitting for fitting in found.values()):
-            raise ValueError(
-                f"--{key.replace('_', '-')} must be an option of a compared method, got only {list(names)}"
-            )
+            typed = "mask-network" if key == "network" else key.replace("_", "-")
+            raise ValueError(f"--{typed} must be an option of a compared method, got only {list(names)}")
     return found
 
 

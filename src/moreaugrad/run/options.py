@@ -15,13 +15,13 @@ NOISE = ("noise_level", "sigma", "samples")  # options of the smoothing
 
 
 def make_method(name: str, model: Any, options: Mapping[str, Any]) -> Method:
-    """METHODS[name] with its smoothing put together. An option that is None was not given."""
+    """METHODS[name] with its smoothing put together. None was not given, unless it means something to the method."""
     kind = METHODS[name].load()
     known = taken(name)
     if "layer" in options and "layers" in known:  # one or several, as people type them
         options = {"layers" if key == "layer" else key: value for key, value in options.items()}
         options["layers"] = options["layers"].split(",") if isinstance(options["layers"], str) else options["layers"]
-    given = {key: value for key, value in options.items() if value is not None or key == "smoothing"}
+    given = {key: value for key, value in options.items() if value is not None or _tells(kind, key)}
     for key in given:
         if key not in known:
             raise unknown(f"an option of {name}", key, known)
@@ -48,7 +48,14 @@ def told(method: Method) -> dict[str, Any]:
         del found["smoothing"]
         noise = method.noise
         found |= {"noise_level": 0} if noise is None else {key: getattr(noise, key) for key in NOISE}
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in found.items() if value is not None or _tells(type(method), key)}
+
+
+def _tells(kind: Any, key: str) -> bool:
+    """Whether None is another choice than leaving the option out."""
+    if key == "smoothing":
+        return True
+    return any(each.name == key and each.default is not None and each.default is not MISSING for each in fields(kind))
 
 
 def _smoothing(kind: Any, noise: dict[str, Any]) -> Smoothing | None:
@@ -58,7 +65,6 @@ def _smoothing(kind: Any, noise: dict[str, Any]) -> Smoothing | None:
             raise ValueError(f"samples must be left out where there is no noise, got samples={noise['samples']}")
         return None
     default = next(each.default_factory for each in fields(kind) if each.name == "smoothing")
-    assert default is not MISSING
     absolute = {"noise_level": None} if "sigma" in noise and "noise_level" not in noise else {}
-    made: Smoothing = replace(default(), **absolute | noise)
+    made: Smoothing = replace(Smoothing() if default is MISSING else default(), **absolute | noise)
     return made

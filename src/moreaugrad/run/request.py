@@ -27,12 +27,16 @@ class Request:
     target: str | None = None  # a number or a name
     out: Path = Path("maps")
     options: dict[str, Any] = field(default_factory=dict)
+    chosen: frozenset[str] = frozenset()  # options that were meant for some method in particular
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Request:
         """From the arguments of a command."""
         names = ("model", "weights", "labels", "device", "target", "out")
-        return cls(**{name: arguments[name] for name in names}, options=_options(arguments))
+        given = {"layer": arguments["layer"], "network": arguments["mask_network"]}
+        chosen = {name for name, value in given.items() if value is not None}
+        chosen |= {_set(text)[0] for text in arguments["others"] or ()}
+        return cls(**{name: arguments[name] for name in names}, options=_options(arguments), chosen=frozenset(chosen))
 
 
 def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:

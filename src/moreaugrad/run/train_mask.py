@@ -88,7 +88,9 @@ def pictures(data: Path, model: Classifier) -> tuple[NDArray[np.uint8], NDArray[
             )
         return arrays.x_train, arrays.x_test
     files = collect([data])
-    seen = np.stack([_seen(path, model) for path in files])
+    seen = np.empty((len(files), *model.size, len(model.mean)), np.uint8)
+    for place, path in enumerate(files):
+        seen[place] = _seen(path, model)
     held_out = np.arange(len(seen)) % HELD_OUT == HELD_OUT - 1
     if not held_out.any():
         raise ValueError(f"--data must hold at least {HELD_OUT} images, got {len(seen)} in {str(data)!r}")
@@ -102,6 +104,8 @@ def _seen(path: Path, model: Classifier) -> NDArray[np.uint8]:
 
 def resume(training: MaskTraining, files: Files, restart: bool, terminal: Terminal) -> None:
     """Loads the checkpoint, where there is one, and makes the log agree with it."""
+    if restart:  # now: a run that is cut short must not leave the old one to be taken up
+        files.checkpoint.unlink(missing_ok=True)
     if files.checkpoint.is_file() and not restart:
         training.load(read_checkpoint(files.checkpoint, training.identity, training.device))
         terminal.say(f"going on at step {training.done} of the {training.phase}: {files.checkpoint}")

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from moreaugrad.checks import masking as checks
+from moreaugrad.core.where import THROUGH, alike
 
 MOST = 4  # resolutions: of a network for 224 pixels 56, 28, 14 and 7, of one for 32 pixels all
 EXTRA = 5  # tokens that a transformer may hold beside those of its patches
@@ -38,10 +39,13 @@ class Encoder:
 
         def look(name: str, output: Any) -> None:
             found = as_map(output)
-            seen.setdefault(name, set()).add((0, 0) if found is None else (found.shape[2], found.shape[3]))
+            fits = found is not None and len(found) == len(x) and alike(found.shape[2], found.shape[3], size)
+            seen.setdefault(name, set()).add((found.shape[2], found.shape[3]) if found is not None and fits else (0, 0))
             order.append(name)
 
-        with _hooked(dict(bare(classifier).named_modules()), look), torch.no_grad():
+        size = x.shape[2], x.shape[3]
+        every = {name: each for name, each in bare(classifier).named_modules() if not isinstance(each, THROUGH)}
+        with _hooked(every, look), torch.no_grad():
             classifier(x)
         # the last of each size: a stage comes after its own layers. One name must mean one size
         last = {size: name for name in order for size in seen[name] if len(seen[name]) == 1 and min(size) > 1}
