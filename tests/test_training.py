@@ -17,10 +17,11 @@ from safetensors.torch import load_file, save_file
 
 from moreaugrad.data.arrays import Arrays, read_cifar10
 from moreaugrad.data.augment import crop_and_flip, moved
-from moreaugrad.run import training_files
+from moreaugrad.run import resumable
 from moreaugrad.run.cli import main
+from moreaugrad.run.resumable import Files
 from moreaugrad.run.training import Recipe, Training, accuracy, normalised
-from moreaugrad.run.training_files import Files, halved
+from moreaugrad.run.training_files import halved
 from moreaugrad.zoo import load_model, resnet
 from moreaugrad.zoo.checkpoint import WeightsUnavailableError
 from moreaugrad.zoo.resnet import ResNet18
@@ -129,18 +130,18 @@ def test_resumed_is_straight_bit_for_bit(folder, run):
 
 def test_a_killed_process_loses_only_what_came_after_its_checkpoint(folder, run, monkeypatch):
     run(*SMALL, "--out", "straight")
-    epoch = Training.epoch
+    epoch = Training.advance
 
     def killed(self, watch):
         if len(self.history) == 2:
             raise KeyboardInterrupt
-        monkeypatch.setattr(training_files, "EVERY", math.inf if self.history else 0.0)
+        monkeypatch.setattr(resumable, "EVERY", math.inf if self.history else 0.0)
         return epoch(self, watch)
 
-    monkeypatch.setattr(Training, "epoch", killed)
+    monkeypatch.setattr(Training, "advance", killed)
     assert run(*SMALL)[0] == 130
     assert len(lines("net.log.jsonl")) == 2
-    monkeypatch.setattr(Training, "epoch", epoch)
+    monkeypatch.setattr(Training, "advance", epoch)
     code, out, _ = run(*SMALL)
     assert code == 0
     assert "going on after epoch 1 of 4" in out
@@ -185,7 +186,7 @@ def test_a_damaged_checkpoint_is_refused(folder, run):
 def test_a_restart_killed_at_once_does_not_go_on_from_the_old_checkpoint(folder, run, monkeypatch):
     run(*SMALL, "--limit-seconds", "0")
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "epoch", lambda self, watch: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(Training, "advance", lambda self, watch: (_ for _ in ()).throw(KeyboardInterrupt))
         assert run(*SMALL, "--restart")[0] == 130
     assert "stopped after epoch 1" in run(*SMALL, "--limit-seconds", "0")[1]
 
@@ -307,7 +308,7 @@ def test_training_is_a_function_of_the_seed_and_leaves_random_states(arrays):
     runs = []
     for seed in (0, 0, 1):
         one = Training(Recipe(width=2, batch=32, epochs=1, seed=seed), arrays, CPU)
-        one.epoch()
+        one.advance()
         runs.append(one.network.state_dict())
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
@@ -325,7 +326,7 @@ def test_one_step_is_the_written_out_one(arrays):
     loss = torch.nn.functional.cross_entropy(twin.network.train()(x), twin.y[order])
     names, weights = zip(*twin.network.named_parameters(), strict=True)
     gradients = torch.autograd.grad(loss, weights)
-    line = training.epoch()
+    line = training.advance()
     assert line["train_loss"] == pytest.approx(loss.item(), abs=1e-5)
     after = dict(training.network.named_parameters())
     for name, weight, gradient in zip(names, weights, gradients, strict=True):
@@ -346,8 +347,8 @@ def test_a_network_that_cannot_be_compiled_is_trained_as_it_is(arrays, monkeypat
     monkeypatch.setattr(torch, "compile", broken)
     training = Training(TINY, arrays, CPU, compile=True)
     assert "cannot be compiled (RuntimeError: no compiler)" in caplog.text
-    plain.epoch()
-    training.epoch()
+    plain.advance()
+    training.advance()
     assert same(plain.network.state_dict(), training.network.state_dict())
 
 
@@ -458,10 +459,10 @@ def test_on_a_gpu_compiled_and_resumed(tmp_path, arrays):
     first = Training(recipe, arrays, cuda, compile=True)
     assert first.forward is not first.network
     for _ in range(3):
-        first.epoch()
+        first.advance()
     torch.save(first.state(), tmp_path / "state.pt")
     second = Training(recipe, arrays, cuda)
     second.load(torch.load(tmp_path / "state.pt", map_location=cuda, weights_only=True))
     while not second.finished:
-        second.epoch()
+        second.advance()
     assert second.history[-1]["test_accuracy"] > 0.9

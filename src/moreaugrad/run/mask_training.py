@@ -5,6 +5,7 @@ Order, augmentation, classes and noise come from one generator on the device; la
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from contextlib import nullcontext
@@ -59,6 +60,13 @@ class MaskTraining:
     @property
     def finished(self) -> bool:
         return self.phase == PHASES[-1] and self.done >= self.recipe.steps_decoder
+
+    @property
+    def reached(self) -> str:
+        return f"step {self.done} of the {self.phase}"
+
+    def told(self, line: dict[str, Any]) -> str:
+        return json.dumps(line)
 
     def advance(self, watch: Watch = unwatched) -> dict[str, Any]:
         """Some steps of one phase; the line of the log."""

@@ -1,4 +1,4 @@
-"""Training of a mask network with files: images in; checkpoints to go on from, a log and the network out."""
+"""`train-mask`: images in, the trained mask network out, with notes on how it came about."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from moreaugrad.disk.files import replacing
 from moreaugrad.run.mask_recipe import Recipe
 from moreaugrad.run.mask_training import MaskTraining
 from moreaugrad.run.pipeline import best_device
+from moreaugrad.run.resumable import DONE, NOT_FINISHED, Files, resume, run
 from moreaugrad.run.terminal import Terminal
-from moreaugrad.run.training_files import DONE, EVERY, NOT_FINISHED, Files, read_checkpoint
 from moreaugrad.zoo import load_model
 from moreaugrad.zoo.classifier import Classifier
 
@@ -59,9 +59,6 @@ def train_mask_network(options: dict[str, Any], order: Order, terminal: Terminal
     )
     resume(training, files, order.restart, terminal)
     if not run(training, files, terminal, began, order.limit_seconds):
-        terminal.say(
-            f"stopped at step {training.done} of the {training.phase}; the same command goes on from {files.checkpoint}"
-        )
         return NOT_FINISHED
     judged = training.judge()
     write(training, files.weights, order.model, judged)
@@ -100,37 +97,6 @@ def pictures(data: Path, model: Classifier) -> tuple[NDArray[np.uint8], NDArray[
 def _seen(path: Path, model: Classifier) -> NDArray[np.uint8]:
     picture = model.crop(read(path).pixels)
     return np.array(picture.convert("L") if len(model.mean) == 1 else picture).reshape(*model.size, -1)
-
-
-def resume(training: MaskTraining, files: Files, restart: bool, terminal: Terminal) -> None:
-    """Loads the checkpoint, where there is one, and makes the log agree with it."""
-    if restart:  # now: a run that is cut short must not leave the old one to be taken up
-        files.checkpoint.unlink(missing_ok=True)
-    if files.checkpoint.is_file() and not restart:
-        training.load(read_checkpoint(files.checkpoint, training.identity, training.device))
-        terminal.say(f"going on at step {training.done} of the {training.phase}: {files.checkpoint}")
-    with replacing(files.log) as file:
-        file.write("".join(json.dumps(line) + "\n" for line in training.history).encode())
-
-
-def run(training: MaskTraining, files: Files, terminal: Terminal, began: float, limit: float | None) -> bool:
-    """Line by line of the log; whether the last one is done."""
-    saved = time.monotonic()
-    while not training.finished:
-        with terminal.bar(f"{training.phase}") as watch:
-            line = training.advance(watch)
-        told = json.dumps(line)
-        with files.log.open("a", encoding="utf-8") as file:
-            file.write(told + "\n")
-        terminal.say(told)
-        stop = training.finished or (limit is not None and time.monotonic() - began >= limit)
-        if stop or time.monotonic() - saved >= EVERY:
-            with replacing(files.checkpoint) as handle:
-                torch.save(training.state(), handle)
-            saved = time.monotonic()
-        if stop:
-            break
-    return training.finished
 
 
 def write(training: MaskTraining, path: Path, model: str, judged: dict[str, float]) -> None:

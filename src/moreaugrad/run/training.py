@@ -88,7 +88,15 @@ class Training:
     def finished(self) -> bool:
         return len(self.history) >= self.recipe.epochs
 
-    def epoch(self, watch: Watch = unwatched) -> dict[str, Any]:
+    @property
+    def reached(self) -> str:
+        return f"epoch {len(self.history)} of {self.recipe.epochs}"
+
+    def told(self, line: dict[str, Any]) -> str:
+        accurate = f"loss {line['train_loss']:.4f}, test {100 * line['test_accuracy']:.2f} %"
+        return f"epoch {line['epoch']} of {self.recipe.epochs}: {accurate}, {line['seconds']:.1f} s"
+
+    def advance(self, watch: Watch = unwatched) -> dict[str, Any]:
         """Every image once, then the test; the line of the log."""
         began, done = time.perf_counter(), len(self.history)
         total = torch.zeros((), device=self.device)
