@@ -467,6 +467,11 @@ def test_maps_can_be_differentiated_again(name):
     x = torch.randn(2, 1, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2), requires_grad=True)
     options = {"layer": "1"} if name in {"gradcam", "gradcam_plus_plus"} else {}
     options |= {"smoothing": mg.Smoothing(sigma=0.1, samples=4)} if "smoothing" in EXAMPLES[name] else {}
+    if "solver" in mg.METHODS[name].flags:  # the derivative is that of the solution, so solve it to the end
+        fixed = mg.Smoothing(sigma=0.1, samples=4, fixed=True)
+        options |= {"smoothing": fixed, "budget": 4000, "solver": mg.ProximalGradient(tol=1e-14)}
+        options |= {"grad_mode": mg.Slope(steps=50, tol=1e-12)}
+    options |= {"sparsity": None, "eta": 1e-3} if "sparse" in mg.METHODS[name].flags else {}
     method = make(name, soft, **options)
     for rows in (None, 1):
         again = method.attribute(x, [0, 1], create_graph=True, internal_batch_size=rows)

@@ -217,7 +217,8 @@ def test_rare_gradients_are_not_dropped():
 
 
 def test_parts_of_a_draw_have_its_mean():
-    from moreaugrad.core.scores import ClassScore, SmoothedScore
+    from moreaugrad.core.scores import ClassScore
+    from moreaugrad.core.smoothed import SmoothedScore
 
     for samples in (1, 2, 5, 16, 17):
         base = ClassScore(Engine(lambda v: v.pow(3).sum(1), rows=4), None, 3)

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import moreaugrad as mg
-from moreaugrad.core.surgery import out_of_place, unshared
+from moreaugrad.core.surgery import has_kinks, out_of_place, unshared
 
 
 class Shared(nn.Module):
@@ -41,6 +41,22 @@ def test_softplus_approaches_relu_and_has_second_derivatives():
     assert all(torch.equal(state[k], v) for k, v in original.state_dict().items())
     hessian = torch.autograd.functional.hessian(lambda v: mg.with_softplus(original, 5.0)(v)[:, 0].sum(), x[:1])
     assert hessian.abs().max() > 1e-3
+
+
+def test_softplus_finds_a_module_that_is_used_twice():
+    twice = nn.ReLU()
+    copy = mg.with_softplus(nn.Sequential(nn.Linear(3, 3), twice, nn.Linear(3, 3), twice))
+    assert not any(isinstance(module, nn.ReLU) for module in copy)
+
+
+@pytest.mark.parametrize("kink", [nn.ReLU(), nn.ReLU6(), nn.LeakyReLU(0.2)])
+def test_smooth_twins_approach_their_kinks(kink):
+    x = torch.linspace(-3, 9, 101, dtype=torch.float64)
+    gaps = [float((mg.with_softplus(kink, beta)(x) - kink(x)).abs().max()) for beta in (10, 100, 1000)]
+    assert gaps[0] > gaps[1] > gaps[2] > 0
+    assert gaps[2] <= 2 * 0.6932 / 1000  # log 2 / beta at each kink
+    assert has_kinks(kink)
+    assert not has_kinks(mg.with_softplus(kink))
 
 
 def test_softplus_refuses_functional_relu():

@@ -1,3 +1,7 @@
+from .attacks import ATTACKS as ATTACKS
+from .attacks.result import Attacked as Attacked
+from .attacks.result import strongest as strongest
+from .core.implicit import Slope as Slope
 from .core.noise import Smoothing as Smoothing
 from .core.solvers import DualAveraging as DualAveraging
 from .core.solvers import PaperAlgorithm as PaperAlgorithm
@@ -21,6 +25,8 @@ from .methods.perturbation import MeaningfulPerturbation as MeaningfulPerturbati
 from .methods.relex import Relex as Relex
 from .methods.smoothgrad import SmoothGrad as SmoothGrad
 from .methods.sparsified import SparsifiedSmoothGrad as SparsifiedSmoothGrad
+from .metrics import METRICS as METRICS
+from .metrics.summary import summary as summary
 from .priors import PRIORS as PRIORS
 from .run.pipeline import explain as explain
 from .zoo import load_model as load_model

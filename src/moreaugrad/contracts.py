@@ -77,6 +77,18 @@ class Prior(Protocol):
         """The size of each unit that the prior keeps or drops as one."""
         ...
 
+    def active(self, delta: Images) -> Bool[Tensor, "n *shape"]:
+        """The entries of units that are not dropped: those that follow a change of the input."""
+        ...
+
+    def bend(self, delta: Images, q: Images) -> Images:
+        """The second derivative of the value at delta, on its active entries, times q."""
+        ...
+
+    def stiffness(self, delta: Images) -> Images:
+        """The largest eigenvalue of that second derivative, at each active entry; zero elsewhere."""
+        ...
+
     def take(self, which: Int[Tensor, "k"]) -> Prior:
         """The prior of some of the images."""
         ...

@@ -22,6 +22,7 @@ from moreaugrad.checks.options import smooth as smooth
 from moreaugrad.checks.options import smoothing as smoothing
 from moreaugrad.checks.options import solver as solver
 from moreaugrad.checks.options import steps as steps
+from moreaugrad.checks.options import under_noise as under_noise
 from moreaugrad.checks.options import weights as weights
 from moreaugrad.checks.tensors import baselines as baselines
 from moreaugrad.checks.tensors import dependent as dependent

@@ -211,3 +211,8 @@ def can(what: str, asked: bool, able: bool, name: str) -> None:
     """An ability that only some methods have."""
     if asked and not able:
         raise ValueError(f"{what} must be left out: {name} cannot use it; `moreaugrad methods --json` lists who can")
+
+
+def under_noise(smoothed: bool) -> None:
+    if not smoothed:
+        raise ValueError("grad_mode='covariance' needs a smoothed score, got smoothing=None; use 'implicit'")

@@ -1,4 +1,4 @@
-"""The class score, plain and smoothed: the only place that runs a network and calls autograd on it.
+"""The class score: the only place that runs a network and calls autograd on it.
 
 Rows reach the model in chunks of one constant shape, padded, because a kernel chosen for another
 shape rounds differently and the kinks of a network amplify that. Leaves nothing behind in the model.
@@ -7,22 +7,20 @@ shape rounds differently and the kinks of a network amplify that. Leaves nothing
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from moreaugrad import checks
 from moreaugrad.contracts import Images, PerImage, Target
-from moreaugrad.core import targets
+from moreaugrad.core import again, targets
 from moreaugrad.core.engine import Engine, numerics
-from moreaugrad.core.noise import Smoothing, antithetic
 
 log = logging.getLogger("moreaugrad")
 
@@ -42,14 +40,14 @@ def safe_rows(x: Images, samples: int = 1, compiled: bool = False) -> int:
     On a GPU it is halved until it fits the free memory by a generous guess; `evaluate` halves it where the guess
     was not generous enough.
     """
-    large = max(1.0, x[0].numel() / PHOTO)
     if x.is_cuda:
+        size = max(0.25, x[0].numel() / PHOTO)  # small images leave a GPU idle, so take more of them
         rows = 128 if compiled or samples > 1 else 16
         free, _ = torch.cuda.mem_get_info(x.device)
         free += torch.cuda.memory_reserved(x.device) - torch.cuda.memory_allocated(x.device)
-        while rows > 2 and rows * large * ROW > free / 2:
+        while rows > 2 and rows * ROW > free / 2:
             rows //= 2
-        return max(2, int(rows / large))
+        return max(2, int(rows / size))
     if samples == 1:
         return 1  # a CPU is full, and a single image is not padded
     # one image's samples at a time fill a CPU, and are then bit for bit the same in any company
@@ -98,15 +96,23 @@ class ClassScore:
     def value_and_grad(self, x: Images, draw: int = 0, most: int | None = None) -> tuple[PerImage, Images]:
         return self.evaluate(x, self.everyone(x), self.engine.rows)
 
-    def evaluate(self, x: Images, owners: targets.Owners, chunk: int) -> tuple[PerImage, Images]:
-        """Value and gradient of each row; row r belongs to image owners[r]."""
+    def product(self, x: Images, along: Images, draw: int = 0) -> Images:
+        """The Hessian times one direction per image."""
+        return self.evaluate(x, self.everyone(x), self.engine.rows, along)[1]
+
+    def evaluate(
+        self, x: Images, owners: targets.Owners, chunk: int, along: Images | None = None
+    ) -> tuple[PerImage, Images]:
+        """Value and gradient of each row; row r belongs to image owners[r]. `along`: instead of the gradient the
+        Hessian times along[r]."""
         values, grads = x.new_empty(len(x)), torch.empty_like(x)
         start = 0
         while start < len(x):
             size = min(chunk, self.engine.rows)
             stop = min(start + size, len(x))
             try:
-                value, grad = self._chunk(x[start:stop], owners[start:stop], size)
+                way = None if along is None else along[start:stop]
+                value, grad = self._chunk(x[start:stop], owners[start:stop], size, way)
             except torch.OutOfMemoryError as error:
                 self.engine.halve(size, error)
                 continue
@@ -132,9 +138,14 @@ class ClassScore:
             found.append(output[: len(x) - start].detach())
         return torch.cat(found)
 
-    def _chunk(self, x: Images, owners: targets.Owners, size: int) -> tuple[PerImage, Images]:
+    def _chunk(
+        self, x: Images, owners: targets.Owners, size: int, along: Images | None = None
+    ) -> tuple[PerImage, Images]:
         rows, padded = padded_to(x, owners, size)
         engine, start = self.engine, perf_counter()
+        if self.graph or along is not None:
+            value, grad = self._again(rows, padded, None if along is None else padded_to(along, owners, size)[0])
+            return value[: len(x)], grad[: len(x)]
         with torch.inference_mode(False), torch.enable_grad(), numerics(engine.precision, x.is_cuda):
             try:
                 score, grad = self._gradient(rows, padded)
@@ -152,15 +163,28 @@ class ClassScore:
         return score[: len(x)], grad[: len(x)]
 
     def _gradient(self, rows: Images, owners: targets.Owners) -> tuple[PerImage, Images]:
-        if not (self.graph and rows.requires_grad):
-            rows = rows.detach().clone().requires_grad_()
+        rows = rows.detach().clone().requires_grad_()
         score = self.of_rows(rows, owners)
-        lift = 1.0 if self.graph else self.engine.scale
-        (grad,) = torch.autograd.grad(score.sum() * lift, rows, allow_unused=True, create_graph=self.graph)
+        (grad,) = torch.autograd.grad(score.sum() * self.engine.scale, rows, allow_unused=True)
         checks.dependent(grad)
-        if self.graph:
-            return score, grad
-        return score.detach(), grad.detach() / lift if lift != 1 else grad.detach()
+        return score.detach(), grad.detach() / self.engine.scale if self.engine.scale != 1 else grad.detach()
+
+    def _again(self, rows: Images, owners: targets.Owners, along: Images | None) -> tuple[PerImage, Images]:
+        """The same on the model itself: differentiable again, or already differentiated."""
+
+        def run(at: Images, keep: bool) -> tuple[PerImage, Images]:
+            with torch.inference_mode(False), torch.enable_grad(), numerics(self.engine.precision, at.is_cuda):
+                at = at if at.requires_grad else at.detach().clone().requires_grad_()
+                score = plainly.of_rows(at, owners)
+                (grad,) = torch.autograd.grad(score.sum(), at, allow_unused=True, create_graph=keep)
+                checks.dependent(grad)
+                return score, grad
+
+        plainly = self if self.graph else replace(self, graph=True)
+        if along is not None:
+            return again.product(run, rows, along)
+        beside = again.weights(self.engine.forward)
+        return run(rows, True) if beside is None else again.value_and_grad(run, rows, beside)
 
     def of_rows(self, rows: Images, owners: targets.Owners) -> PerImage:
         """The score of each row, in one call and with the graph that autograd makes of it."""
@@ -187,59 +211,6 @@ class ClassScore:
     def everyone(self, x: Images) -> targets.Owners:
         """Whose rows x holds."""
         return torch.arange(len(x), device=x.device) if self.of is None else self.of
-
-
-@dataclass(eq=False)
-class SmoothedScore:
-    """E f_c(x + sigma z), estimated on `samples` antithetic noise vectors shared by all images."""
-
-    base: ClassScore
-    smoothing: Smoothing
-    sigma: Tensor  # broadcasts over x
-    seed: int
-
-    @property
-    def samples(self) -> int:
-        return self.smoothing.samples
-
-    @property
-    def random(self) -> bool:
-        return not self.smoothing.fixed
-
-    def value_and_grad(self, x: Images, draw: int = 0, most: int | None = None) -> tuple[PerImage, Images]:
-        values, grads = x.new_empty(len(x)), torch.empty_like(x)
-        for some, value, grad in self.each(x, draw, most or self.samples):
-            values[some], grads[some] = value.mean(1), grad.mean(1)
-        return values, grads
-
-    def take(self, which: targets.Owners) -> SmoothedScore:
-        return replace(self, base=self.base.take(which), sigma=self.sigma[which])
-
-    def parts(self, x: Images, draw: int, most: int = 8) -> tuple[Float[Tensor, "p n"], Float[Tensor, "p n *shape"]]:
-        """Means over parts of the draw; antithetic partners stay together, or parts would not be independent."""
-        size = -(-self.samples // (2 * most)) * 2
-        splits = -(-self.samples // size)
-        share = splits / self.samples  # a short last part counts as what it is, so that the mean is the draw's
-        values, grads = x.new_empty(splits, len(x)), x.new_empty(splits, *x.shape)
-        for some, value, grad in self.each(x, draw, self.samples):
-            for part, (v, g) in enumerate(zip(value.split(size, 1), grad.split(size, 1), strict=True)):
-                values[part, some], grads[part, some] = v.sum(1) * share, g.sum(1) * share
-        return values, grads
-
-    def each(self, x: Images, draw: int, samples: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Per block of whole images: values and gradients of every noisy copy, (images, samples, ...)."""
-        fixed = 0 if self.smoothing.fixed else draw
-        noise = antithetic(tuple(x.shape[1:]), samples, self.seed, fixed, x)
-        # as many images as a whole draw allows, so that few images fill a part of one too; a GPU is never half idle
-        rows = self.base.engine.rows
-        together = max(1, rows // self.samples, rows // 2 // samples if x.is_cuda else 0) if 2 * samples < rows else 1
-        chunk = min(rows, together * samples)
-        for start in range(0, len(x), together):
-            some = slice(start, min(start + together, len(x)))
-            copies = x[some, None] + self.sigma[some, None] * noise
-            owners = self.base.everyone(x)[some].repeat_interleave(samples)
-            value, grad = self.base.evaluate(copies.flatten(0, 1), owners, chunk)
-            yield some, value.view(copies.shape[:2]), grad.view(copies.shape)
 
 
 def padded_to(x: Images, owners: targets.Owners, size: int) -> tuple[Tensor, Tensor]:

@@ -37,14 +37,43 @@ class SoftReLU6(nn.Module):
         return F.softplus(x, self.beta) - F.softplus(x - 6, self.beta)
 
 
+class SoftLeaky(nn.Module):
+    """slope x + (1 - slope) softplus(x): smooth, and leaky ReLU as beta grows."""
+
+    def __init__(self, beta: float, slope: float) -> None:
+        super().__init__()
+        self.beta, self.slope = beta, slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.slope * x + (1 - self.slope) * F.softplus(x, self.beta)
+
+
 def with_softplus(model: nn.Module, beta: float = 30.0) -> nn.Module:
-    """A copy in which every ReLU is softplus_beta (every ReLU6 its smooth twin), for second derivatives.
+    """A copy in which every ReLU is softplus_beta (ReLU6 and leaky ReLU their smooth twins), for second derivatives.
 
     Weights are shared in value only; the larger beta, the nearer the outputs.
     """
     checks.positive("beta", beta)
     refuse_functional(model)
     return _replaced(model, lambda module: _soft(module, beta))
+
+
+def has_kinks(model: nn.Module) -> bool:
+    """Whether the network has activations whose second derivative is zero almost everywhere."""
+    kinds = (
+        nn.ReLU,
+        nn.ReLU6,
+        nn.LeakyReLU,
+        nn.PReLU,
+        nn.RReLU,
+        nn.Hardtanh,
+        nn.Hardswish,
+        nn.Hardsigmoid,
+        nn.Threshold,
+    )
+    if any(isinstance(module, kinds) for module in model.modules()):
+        return True
+    return _functional(model) is not None
 
 
 def out_of_place(model: nn.Module) -> nn.Module:
@@ -135,13 +164,24 @@ def _is(module: nn.Module, names: frozenset[str]) -> bool:
 
 def _swap(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
     for parent in list(model.modules()):
-        for name, child in parent.named_children():
+        for name, child in list(parent._modules.items()):
             if child is old:
                 setattr(parent, name, new)
 
 
 def refuse_functional(model: nn.Module) -> None:
     """A ReLU called as a function cannot be replaced, so a copy would be smooth only in part."""
+    found = _functional(model)
+    if found is not None:
+        call, name, module = found
+        raise ValueError(
+            f"every activation must be a module to be replaced, got {call}...) in the forward of "
+            f"{type(module).__name__} {name!r}; use nn.ReLU() there"
+        )
+
+
+def _functional(model: nn.Module) -> tuple[str, str, nn.Module] | None:
+    """The first ReLU that is called as a function, with where it is."""
     for name, module in model.named_modules():
         if type(module).__module__.startswith("torch.nn.modules"):
             continue
@@ -151,15 +191,15 @@ def refuse_functional(model: nn.Module) -> None:
             continue
         found = _FUNCTIONAL.search(source)
         if found:
-            raise ValueError(
-                f"every activation must be a module to be replaced, got {found.group()}...) in the forward of "
-                f"{type(module).__name__} {name!r}; use nn.ReLU() there"
-            )
+            return found.group(), name, module
+    return None
 
 
 def _soft(module: nn.Module, beta: float) -> nn.Module | None:
     if isinstance(module, nn.ReLU6):
         return SoftReLU6(beta)
+    if isinstance(module, nn.LeakyReLU):
+        return SoftLeaky(beta, module.negative_slope)
     return nn.Softplus(beta) if isinstance(module, nn.ReLU) else None
 
 
@@ -169,8 +209,8 @@ def _replaced(model: nn.Module, change: Callable[[nn.Module], nn.Module | None])
     if whole is not None:
         return whole.train(model.training)
     for parent in list(changed.modules()):
-        for name, child in parent.named_children():
-            new = change(child)
-            if new is not None:
+        for name, child in list(parent._modules.items()):  # named_children would leave out a module used twice
+            new = None if child is None else change(child)
+            if child is not None and new is not None:
                 setattr(parent, name, new.train(child.training))
     return changed

@@ -7,7 +7,7 @@ from moreaugrad.tables import Entry, Table
 
 QUALITY = {"fast": 160, "balanced": 800, "best": 3200}  # sample-gradients per image
 
-_SOLVED = frozenset({"signed", "solver", "residual", "slow"})
+_SOLVED = frozenset({"signed", "solver", "residual", "slow", "differentiable"})
 _LAYER = frozenset({"deterministic", "differentiable", "layer"})
 METHODS = Table(
     "method",

@@ -17,7 +17,7 @@ from captum.log import log_usage
 from torch import Tensor
 
 from moreaugrad import checks
-from moreaugrad.contracts import ForwardFunc, Images, Outcome, Target, Watch
+from moreaugrad.contracts import Counts, ForwardFunc, Images, Outcome, Target, Watch
 from moreaugrad.core import targets
 from moreaugrad.core.engine import HALF, MANY, PRECISIONS, Engine
 from moreaugrad.core.engine import settle as precision_for
@@ -86,6 +86,21 @@ class Method(Attribution):  # type: ignore[misc]
     def differentiable(self) -> bool:
         """Whether the map itself has a derivative that `create_graph=True` can give."""
         return False
+
+    @property
+    def derived(self) -> bool:
+        """Whether the derivative is found beside the map: then the map itself is made without a graph."""
+        return False
+
+    @property
+    def second_order(self) -> bool:
+        """Whether that derivative needs the network's second one, which a network with kinks does not have."""
+        return True
+
+    def slope_cost(self, gradients: Counts) -> Counts:
+        """What the derivative of a map costs beside the map: each gradient is differentiated, which counts as two; a
+        map that took none takes one."""
+        return (2 * gradients).clamp_min(1)
 
     @property
     def reference(self) -> str | None:
@@ -161,9 +176,10 @@ class Method(Attribution):  # type: ignore[misc]
         packing = Packing.of(given)
         x = packing.pack(given, graph)
         baseline = self._baseline(asked.baselines, given, packing)
-        engine = self._engine(x, given, asked.internal_batch_size, graph)
+        through = graph and not self.derived
+        engine = self._engine(x, given, asked.internal_batch_size, through)
         extra = arguments(asked.arguments)
-        score = ClassScore(engine, target, len(x), extra, self.score, packing.unpack, graph=graph)
+        score = ClassScore(engine, target, len(x), extra, self.score, packing.unpack, graph=through)
         cards = [x.device] if x.is_cuda else []
         with torch.inference_mode(False), torch.set_grad_enabled(graph), torch.random.fork_rng(cards):
             value = self._aim(score, x, asked.predict)

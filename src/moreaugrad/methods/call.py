@@ -13,7 +13,8 @@ from torch import Tensor
 from moreaugrad.contracts import Counts, ForwardFunc, Images, Target, Watch
 from moreaugrad.core.noise import Smoothing
 from moreaugrad.core.packing import Packing
-from moreaugrad.core.scores import ClassScore, SmoothedScore
+from moreaugrad.core.scores import ClassScore
+from moreaugrad.core.smoothed import SmoothedScore
 from moreaugrad.disk.explanation import Explanation
 
 

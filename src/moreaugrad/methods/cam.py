@@ -38,6 +38,10 @@ class Cam(OneLayer):
         checks.logits_only(self.score)
         object.__setattr__(self, "precision", "float32")  # as the check of the logit needs it
 
+    @property
+    def second_order(self) -> bool:
+        return False
+
     def compute(self, call: Call) -> Outcome:
         size = self.size(call)
         *layers, head = self.found(call, pooled)

@@ -49,6 +49,10 @@ class MaskNetwork(Method):
     def differentiable(self) -> bool:
         return True
 
+    @property
+    def second_order(self) -> bool:
+        return False
+
     @cached_property
     def trained(self) -> MaskNet:
         """The network, as it was stored."""

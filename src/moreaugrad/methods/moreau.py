@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from moreaugrad import checks
-from moreaugrad.contracts import Images, Outcome, Prior, Solution, Solver
+from moreaugrad.contracts import Counts, Images, Outcome, Prior, Solution, Solver
+from moreaugrad.core.again import Given
 from moreaugrad.core.envelope import Envelope
+from moreaugrad.core.implicit import Slope, Solved
 from moreaugrad.core.noise import Smoothing
 from moreaugrad.core.solvers import SOLVERS, DualAveraging
 from moreaugrad.core.solvers.path import PathAveraging
@@ -39,6 +41,7 @@ class MoreauGrad(Method):
     seed: int | torch.Generator | None = field(default=0, kw_only=True)
     relative_error: float | None = field(default=None, kw_only=True)  # stop an image when its map is known so well
     solver: Solver | str | None = field(default=None, kw_only=True)  # None: chosen by the smoothing
+    grad_mode: Slope | str = field(default="implicit", kw_only=True)  # of create_graph; or covariance, unrolled, frozen
 
     def __post_init__(self) -> None:
         Method.__post_init__(self)
@@ -50,6 +53,28 @@ class MoreauGrad(Method):
         checks.solver(self.solver, SOLVERS)
         checks.steps(self.spendable, self.smoothing.samples if self.smoothing else 1)
         checks.weights(self.weight, self.share)
+        if self.slope.mode == "covariance":
+            checks.under_noise(self.smoothing is not None)
+
+    @property
+    def slope(self) -> Slope:
+        """How the map is differentiated where a graph is asked for."""
+        return self.grad_mode if isinstance(self.grad_mode, Slope) else Slope(self.grad_mode)
+
+    @property
+    def differentiable(self) -> bool:
+        return self.several is None
+
+    @property
+    def derived(self) -> bool:
+        return True
+
+    @property
+    def second_order(self) -> bool:
+        return self.slope.mode != "covariance"
+
+    def slope_cost(self, gradients: Counts) -> Counts:
+        return torch.full_like(gradients, self.slope.cost(self.smoothing.samples if self.smoothing else 1))
 
     @property
     def noise(self) -> Smoothing | None:
@@ -83,8 +108,15 @@ class MoreauGrad(Method):
         return True
 
     def compute(self, call: Call) -> Outcome:
-        problem = self._problem(call, self.weight, self.share)
-        return self._outcome(problem, self._solver(problem.score.random).run(problem, call.watch))
+        x = call.x
+        with torch.no_grad():
+            problem = self._problem(replace(call, x=x.detach()), self.weight, self.share)
+            solution = self._solver(problem.score.random).run(problem, call.watch)
+        found = self._outcome(problem, solution)
+        if not call.graph:
+            return found
+        solved = Solved(problem, solution.delta, solution.eta, self.slope)
+        return replace(found, map=Given.apply(x, found.map, solved.pull))
 
     def _problem(self, call: Call, weight: Any, share: float | None) -> Envelope:
         score = call.score if self.smoothing is None else call.smoothed(self.smoothing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from moreaugrad.contracts import Images, PerImage
@@ -31,8 +31,7 @@ class Group:
         norms = self.units(delta)
         # 0/0 where a group is zero: any finite scale will do, for it multiplies zeros
         scale = (1 - amount[:, None] / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_min(0)
-        labels = self.labels.expand(len(delta), -1)
-        return delta * scale.gather(1, labels).view_as(delta)
+        return delta * self._spread(scale, delta)
 
     def level(self, u: Images, keep: float) -> PerImage:
         units = self.units(u)
@@ -41,13 +40,37 @@ class Group:
         own = zip(units, self.counts, strict=True)  # norms beyond an image's own groups are padding
         return torch.cat([keep_largest(row[None, :count], keep) for row, count in own])
 
+    def active(self, delta: Images) -> Bool[Tensor, "n *shape"]:
+        return self._spread(self.units(delta) > 0, delta)
+
+    def bend(self, delta: Images, q: Images) -> Images:
+        """(q_S - u <u, q_S>) / |delta_S| with u = delta_S / |delta_S|."""
+        along = self._sums(delta * q).to(delta.dtype) / self._safe(delta).square()
+        return self.stiffness(delta) * (q - delta * self._spread(along, delta))
+
+    def stiffness(self, delta: Images) -> Images:
+        return self._spread((self.units(delta) > 0) / self._safe(delta), delta)
+
+    def _safe(self, delta: Images) -> Float[Tensor, "n m"]:
+        """The norm of each group, 1 where it is zero."""
+        norms = self.units(delta)
+        return torch.where(norms > 0, norms, 1.0)
+
+    def _spread(self, each: Tensor, delta: Images) -> Tensor:
+        """One value per group, at every entry."""
+        return each.gather(1, self.labels.expand(len(delta), -1)).view_as(delta)
+
     def units(self, delta: Images) -> Float[Tensor, "n m"]:
-        squares = delta.flatten(1).square()
+        sums = self._sums(delta.square())
+        # the square root has no derivative at zero, and a group that is zero has none either
+        alive = sums > 0
+        return torch.where(alive, torch.where(alive, sums, 1.0).sqrt(), 0.0).to(delta.dtype)
+
+    def _sums(self, entries: Images) -> Float[Tensor, "n m"]:
         # float64 sums make the order in which a GPU adds the entries of a group immaterial
-        wide = squares.dtype if squares.device.type == "mps" else torch.float64
-        sums = torch.zeros(len(delta), max(self.counts), dtype=wide, device=delta.device)
-        sums.scatter_add_(1, self.labels.expand(len(delta), -1), squares.to(wide))
-        return sums.sqrt().to(delta.dtype)
+        wide = entries.dtype if entries.device.type == "mps" else torch.float64
+        sums = torch.zeros(len(entries), max(self.counts), dtype=wide, device=entries.device)
+        return sums.scatter_add(1, self.labels.expand(len(entries), -1), entries.flatten(1).to(wide))
 
     def take(self, which: Int[Tensor, "k"]) -> Group:
         if len(self.counts) == 1:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from moreaugrad.contracts import Images, PerImage
@@ -36,6 +37,15 @@ class L1:
 
     def units(self, delta: Images) -> Float[Tensor, "n m"]:
         return delta.abs().flatten(1)
+
+    def active(self, delta: Images) -> Bool[Tensor, "n *shape"]:
+        return delta != 0
+
+    def bend(self, delta: Images, q: Images) -> Images:
+        return torch.zeros_like(q)  # straight wherever it has a derivative
+
+    def stiffness(self, delta: Images) -> Images:
+        return torch.zeros_like(delta)
 
     def take(self, which: Int[Tensor, "k"]) -> L1:
         return self

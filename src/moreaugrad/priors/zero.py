@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from moreaugrad.contracts import Images, PerImage
@@ -25,6 +26,15 @@ class Zero:
 
     def units(self, delta: Images) -> Float[Tensor, "n m"]:
         return delta.abs().flatten(1)
+
+    def active(self, delta: Images) -> Bool[Tensor, "n *shape"]:
+        return torch.ones_like(delta, dtype=torch.bool)
+
+    def bend(self, delta: Images, q: Images) -> Images:
+        return torch.zeros_like(q)
+
+    def stiffness(self, delta: Images) -> Images:
+        return torch.zeros_like(delta)
 
     def take(self, which: Int[Tensor, "k"]) -> Zero:
         return self

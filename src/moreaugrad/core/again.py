@@ -1,0 +1,79 @@
+"""Gradients that can be differentiated without keeping what the network computed: it is run once more for that.
+
+So the memory of a map with a graph does not grow with its rows. Knows no score and no chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from moreaugrad.contracts import ForwardFunc, Images, PerImage
+
+Run = Callable[[Images, bool], tuple[PerImage, Images]]  # rows, whether to keep a graph -> value and gradient
+
+
+def weights(forward: ForwardFunc) -> list[Tensor] | None:
+    """What a map depends on beside its rows: None for a function, which may hold anything."""
+    return [p for p in forward.parameters() if p.requires_grad] if isinstance(forward, nn.Module) else None
+
+
+def value_and_grad(run: Run, rows: Images, beside: list[Tensor]) -> tuple[PerImage, Images]:
+    """Value and gradient of each row; a derivative by the rows, or by the weights `beside`, runs the rows again."""
+    value, grad = Again.apply(run, rows, *beside)
+    return value, grad
+
+
+def product(run: Run, rows: Images, along: Images) -> tuple[PerImage, Images]:
+    """Value, and the Hessian times `along`, of each row."""
+    with torch.enable_grad():
+        leaf = rows.detach().clone().requires_grad_()
+        value, grad = run(leaf, True)
+        found = None
+        if grad.requires_grad:
+            (found,) = torch.autograd.grad(grad, leaf, along, allow_unused=True)
+    return value.detach(), torch.zeros_like(rows) if found is None else found
+
+
+class Again(torch.autograd.Function):
+    """The node in the graph of the map."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Run, rows: Images, *beside: Tensor) -> tuple[PerImage, Images]:
+        ctx.run = run
+        ctx.save_for_backward(rows, *beside)
+        return run(rows.detach(), False)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, on_value: PerImage, on_grad: Images) -> tuple[Tensor | None, ...]:
+        rows, *beside = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[1:]
+        with torch.enable_grad():
+            leaf = rows.detach().requires_grad_()
+            value, grad = ctx.run(leaf, True)
+            inputs = [each for each, asked in zip([leaf, *beside], wanted, strict=True) if asked]
+            # a network of straight pieces has a gradient that depends on nothing
+            pairs = [(out, on) for out, on in ((value, on_value), (grad, on_grad)) if out.requires_grad]
+            outs, ons = [out for out, _ in pairs], [on for _, on in pairs]
+            found = iter(torch.autograd.grad(outs, inputs, ons, allow_unused=True) if inputs else ())
+        return (None, *[next(found) if asked else None for asked in wanted])
+
+
+class Given(torch.autograd.Function):
+    """A value that was found without a graph, with the derivative that belongs to it: `pull(cotangent)`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Images, value: Images, pull: Callable[[Images], Images]) -> Images:
+        ctx.pull = pull
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, on_value: Images) -> tuple[Tensor | None, ...]:
+        with torch.no_grad():
+            return ctx.pull(on_value), None, None

@@ -1,0 +1,189 @@
+"""The derivative of a solved map, by the implicit function theorem or by its stand-ins.
+
+At a solution with active entries A and H the Hessian of the score at x + delta,
+    (I + rho H_AA + rho Gam) dM_A = H_A: dx,    Gam of a group S: (eta/|delta_S|)(I - u u'), u = delta_S/|delta_S|.
+For a cotangent w: solve (I + rho H_AA + rho Gam) q = w_A by conjugate gradients, then d loss/dx = H q. Memory does
+not depend on the steps of the solver. eta counts as a constant, also where a sparsity chose it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from moreaugrad import checks
+from moreaugrad.contracts import Flags, Images, PerImage
+from moreaugrad.core.covariance import Covariance
+from moreaugrad.core.envelope import Envelope
+from moreaugrad.core.smoothed import SmoothedScore
+from moreaugrad.shapes import norm, spread, total
+
+log = logging.getLogger("moreaugrad")
+
+Product = Callable[[Images], Images]  # the Hessian times a direction
+# steps and samples where none are told: of the solve, of the updates, of the estimate
+POWER = 4  # Hessian products that tell how strongly the score is curved
+MODES = {"implicit": (8, 16), "covariance": (4, 128), "unrolled": (8, 16), "frozen": (0, 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """How a solved map is differentiated.
+
+    implicit: conjugate gradients on Hessian products; covariance: the same on a Hessian estimated from first
+    gradients under noise, which sees kinks; unrolled: through `steps` updates after the solution, on fixed noise;
+    frozen: as published, delta a constant and the noise left out.
+    """
+
+    mode: str = "implicit"
+    steps: int | None = None  # of conjugate gradients, or updates; None: by the mode
+    samples: int | None = None  # noise vectors under which the Hessian is taken; None: by the mode
+    tol: float = 1e-3  # of the linear system, relative
+
+    def __post_init__(self) -> None:
+        checks.one_of("grad_mode", self.mode, MODES)
+        checks.at_least("steps", self.count_steps, 0)
+        checks.at_least("samples", self.count, 1)
+        checks.not_negative("tol", self.tol)
+
+    @property
+    def count(self) -> int:
+        """Noise vectors."""
+        return MODES[self.mode][1] if self.samples is None else self.samples
+
+    @property
+    def count_steps(self) -> int:
+        return MODES[self.mode][0] if self.steps is None else self.steps
+
+    def cost(self, per_draw: int) -> int:
+        """Most sample-gradients that one derivative takes; a Hessian product counts as three."""
+        rows = 1 if self.mode == "frozen" else -(-self.count // per_draw) * per_draw
+        steps = self.count_steps
+        each = {"implicit": 3 * max(1, steps), "covariance": 1, "unrolled": 4 * steps + 3 * POWER, "frozen": 3}
+        return each[self.mode] * rows
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A problem with its solution, ready to be differentiated."""
+
+    problem: Envelope
+    delta: Images
+    eta: PerImage
+    slope: Slope
+
+    def pull(self, w: Images) -> Images:
+        """d loss/dx from w = d loss/d map."""
+        if self.slope.mode == "unrolled":
+            return unrolled(self, w)
+        if self.slope.mode == "frozen":
+            score: Any = self.problem.score
+            bare = score.base if isinstance(score, SmoothedScore) else score
+            found: Images = bare.product(self.at, torch.where(self.active, w, 0.0))
+            return found
+        return implicit(self, w, self.hessian if self.slope.mode == "implicit" else Covariance.of(self.draws, self.at))
+
+    @property
+    def at(self) -> Images:
+        return self.problem.x + self.delta
+
+    @property
+    def active(self) -> Bool[Tensor, "n *shape"]:
+        """The entries that follow a change of the input; all of them where the prior has no weight."""
+        return self.problem.prior.active(self.delta) | spread(self.eta == 0, self.delta)
+
+    @property
+    def draws(self) -> list[tuple[Any, int]]:
+        """The noise under which the Hessian is taken: scores with the number of their draw."""
+        score: Any = self.problem.score
+        if not isinstance(score, SmoothedScore) or not score.random:
+            return [(score, 0)]
+        return [(score, draw) for draw in range(-(-self.slope.count // score.samples))]
+
+    def hessian(self, direction: Images) -> Images:
+        """The Hessian of the score times a direction, on noise that is always the same."""
+        found = [score.product(self.at, direction, draw) for score, draw in self.draws]
+        return torch.stack(found).mean(0)
+
+
+def implicit(solved: Solved, w: Images, hessian: Product) -> Images:
+    """H q with (I + rho H_AA + rho Gam) q = w_A: conjugate gradients, each image by itself."""
+    problem, delta, active = solved.problem, solved.delta, solved.active
+    eta, rho = spread(solved.eta, delta), problem.rho
+    soft = 1 / (1 + rho * eta * problem.prior.stiffness(delta))  # the preconditioner: groups near zero are stiff
+    rest = torch.where(active, w, 0.0)
+    q, curved = torch.zeros_like(w), torch.zeros_like(w)  # the solution so far, and H times it
+    goal, done = solved.slope.tol * norm(rest), norm(rest) == 0
+    eased = soft * rest
+    way, size = eased, total(rest * eased)
+    bent = torch.zeros_like(done)
+    for _ in range(solved.slope.count_steps):
+        turned = hessian(way)
+        pushed = torch.where(active, way + rho * (turned + eta * problem.prior.bend(delta, way)), 0.0)
+        curvature = total(way * pushed)
+        bent = bent | (~done & ~(curvature > 0))
+        done = done | bent
+        length = spread(torch.where(done, 0.0, size / torch.where(curvature > 0, curvature, 1.0)), delta)
+        q, curved, rest = q + length * way, curved + length * turned, rest - length * pushed
+        done = done | (norm(rest) <= goal)
+        if bool(done.all()):
+            break
+        eased = soft * rest
+        new = total(rest * eased)
+        way = eased + spread(torch.where(done, 0.0, new / torch.where(size > 0, size, 1.0)), delta) * way
+        size = torch.where(done, size, new)
+    _mention(bent)
+    # an image whose very first direction curves down, or with no step at all, is left with q = w_A
+    stuck = spread(norm(q) == 0, q)
+    if bool((stuck & active & (w != 0)).any()):
+        first = torch.where(active, w, 0.0)
+        q, curved = torch.where(stuck, first, q), torch.where(stuck, hessian(first), curved)
+    return curved
+
+
+def unrolled(solved: Solved, w: Images) -> Images:
+    """Back through some proximal gradient updates that start at the solution, on fixed noise."""
+    problem, rho = solved.problem, solved.problem.rho
+    length = spread(rho / (1 + rho * steepest(solved)), solved.delta)
+    share = rho / (rho + length)
+    amount = (share * length).flatten() * solved.eta
+    with torch.enable_grad():
+        x = problem.x.detach().requires_grad_()
+        delta = solved.delta.detach()
+        for _ in range(solved.slope.count_steps):
+            grad = torch.stack([_graphed(score).value_and_grad(x + delta, draw)[1] for score, draw in solved.draws])
+            delta = problem.prior.prox(share * (delta - length * grad.mean(0)), amount)
+        (found,) = torch.autograd.grad(problem.map(delta), x, w, allow_unused=True)
+    return torch.zeros_like(w) if found is None else found
+
+
+def steepest(solved: Solved) -> PerImage:
+    """About the largest curvature of the score, by the power method."""
+    way = solved.delta + (norm(solved.delta) == 0).view(-1, *[1] * (solved.delta.ndim - 1)).to(solved.delta)
+    size = norm(way)
+    for _ in range(POWER):
+        way = solved.hessian(way / spread(size.clamp_min(torch.finfo(way.dtype).tiny), way))
+        size = norm(way)
+    return 1.5 * size  # the power method comes from below
+
+
+def _graphed(score: Any) -> Any:
+    if isinstance(score, SmoothedScore):
+        return replace(score, base=replace(score.base, graph=True))
+    return replace(score, graph=True)
+
+
+def _mention(bent: Flags) -> None:
+    if bool(bent.any()):
+        log.info(
+            "the problem of %d of %d images is not convex at its solution (rho is too large for the curvature there); "
+            "their derivative is that of fewer steps",
+            int(bent.sum()),
+            len(bent),
+        )

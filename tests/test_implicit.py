@@ -1,0 +1,284 @@
+"""The derivative of a solved map against finite differences, closed forms and explicit Hessians."""
+
+import gc
+import logging
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import moreaugrad as mg
+from moreaugrad.core.covariance import Covariance
+from moreaugrad.core.implicit import MODES
+from moreaugrad.priors.groups import make_groups
+from moreaugrad.priors.l1 import L1
+from moreaugrad.priors.zero import Zero
+
+RHO = 0.05
+FAMILY = {"moreau": {}, "sparse_moreau": {"eta": 0.6}, "group_sparse_moreau": {"eta": 1.0, "groups": 2}}
+NOISES = {"bare": None, "smoothed": mg.Smoothing(sigma=0.3, samples=8, fixed=True)}
+
+
+def curved_network(seed=0, scale=3.0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        net = nn.Sequential(
+            *(nn.Flatten(), nn.Linear(12, 16), nn.Softplus(3), nn.Linear(16, 16), nn.Softplus(3), nn.Linear(16, 3))
+        )
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.mul_(scale)
+    return net.double().eval()
+
+
+@pytest.fixture
+def net():
+    return curved_network()
+
+
+@pytest.fixture
+def x():
+    return torch.randn(2, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def w():
+    return torch.randn(2, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def method(name, net, noise, **options):
+    solver = mg.ProximalGradient(tol=1e-12)
+    return mg.METHODS[name](
+        net, **{"rho": RHO, "smoothing": noise, "budget": 1600, "solver": solver} | FAMILY[name] | options
+    )
+
+
+def pulled(one, x, w):
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad((one.attribute(x, 1, create_graph=True) * w).sum(), x)[0]
+
+
+def by_differences(one, x, w, step=1e-5):
+    """All bumped inputs in one batch."""
+    bumps = step * torch.eye(x[0].numel(), dtype=x.dtype).view(-1, 1, *x.shape[1:])
+    both = torch.cat([x + bumps, x - bumps]).flatten(0, 1)
+    up, down = one.attribute(both, 1, internal_batch_size=64).view(2, -1, *x.shape)
+    return (((up - down) * w).flatten(2).sum(2) / (2 * step)).T.reshape(x.shape)
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+@pytest.mark.parametrize("name", FAMILY)
+def test_implicit_and_unrolled_are_the_derivative_of_the_solved_map(name, noise, net, x, w):
+    wanted = by_differences(method(name, net, noise), x, w)
+    found = method(name, net, noise).attribute(x, 1)
+    if name != "moreau":
+        assert 0 < (found != 0).double().mean() < 1  # neither empty nor full, or the test would say little
+    for slope in (mg.Slope("implicit", steps=40, tol=1e-12), mg.Slope("unrolled", steps=100)):
+        error = (pulled(method(name, net, noise, grad_mode=slope), x, w) - wanted).norm() / wanted.norm()
+        assert error < 1e-6, slope.mode
+    frozen = (pulled(method(name, net, noise, grad_mode="frozen"), x, w) - wanted).norm() / wanted.norm()
+    assert frozen > 0.02  # what the published derivative leaves out is there to be seen
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_frozen_is_the_published_derivative(name, net, x, w):
+    """The Hessian of the bare score at x + delta times what is left of the cotangent on the kept entries."""
+    one = method(name, net, NOISES["smoothed"], grad_mode="frozen")
+    delta = one.explain(x, 1).delta
+    kept = torch.ones_like(x) if name == "moreau" else (delta != 0).double()
+    for row in range(len(x)):
+        hessian = torch.autograd.functional.hessian(lambda v: net(v[None])[0, 1], (x + delta)[row]).view(12, 12)
+        wanted = hessian @ (w * kept)[row].flatten()
+        torch.testing.assert_close(pulled(one, x, w)[row].flatten(), wanted, rtol=1e-8, atol=1e-10)
+
+
+def quadratic(low, high, d=6, seed=3):
+    """x'Ax/2 + b'x with the given extreme eigenvalues, as the first of two outputs."""
+    generator = torch.Generator().manual_seed(seed)
+    turn, _ = torch.linalg.qr(torch.randn(d, d, dtype=torch.float64, generator=generator))
+    values = torch.linspace(low, high, d, dtype=torch.float64)
+    a, b = turn @ torch.diag(values) @ turn.T, torch.randn(d, dtype=torch.float64, generator=generator)
+
+    def forward(x):
+        score = ((x @ a) * x).sum(1) / 2 + x @ b
+        return torch.stack([score, torch.zeros_like(score)], 1)
+
+    return forward, a, b
+
+
+def test_of_a_quadratic_score_in_closed_form():
+    forward, a, _ = quadratic(-0.5, 4)
+    x, w = torch.randn(2, 3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).unbind()
+    one = mg.MoreauGrad(forward, rho=0.7, smoothing=None, grad_mode=mg.Slope(steps=20, tol=1e-13), budget=500)
+    x = x.requires_grad_()
+    (found,) = torch.autograd.grad((one.attribute(x, 0, create_graph=True) * w).sum(), x)
+    wanted = torch.linalg.solve(torch.eye(6, dtype=torch.float64) + 0.7 * a, a @ w.T).T
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+
+
+def test_few_steps_are_less_exact_and_none_is_the_frozen_hessian():
+    forward, a, _ = quadratic(-0.5, 4)
+    x, w = torch.randn(2, 3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).unbind()
+    wanted = torch.linalg.solve(torch.eye(6, dtype=torch.float64) + 0.7 * a, a @ w.T).T
+    errors = []
+    for steps in (0, 1, 2, 4, 6):
+        one = mg.MoreauGrad(forward, rho=0.7, smoothing=None, grad_mode=mg.Slope(steps=steps, tol=0), budget=500)
+        leaf = x.clone().requires_grad_()
+        (found,) = torch.autograd.grad((one.attribute(leaf, 0, create_graph=True) * w).sum(), leaf)
+        errors.append(float((found - wanted).norm()))
+        if steps == 0:
+            torch.testing.assert_close(found, w @ a, rtol=1e-12, atol=1e-12)
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 1e-9
+
+
+def test_where_the_problem_is_not_convex_it_is_said_and_stays_finite(caplog):
+    forward, _, _ = quadratic(-4, 1)  # rho * 4 > 1
+
+    def bounded(x):
+        return forward(x) + 0.01 * x.pow(4).sum(1, keepdim=True)
+
+    x = torch.randn(3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    one = mg.MoreauGrad(bounded, rho=0.7, smoothing=None, budget=2)  # no minimum yet
+    with caplog.at_level(logging.INFO, "moreaugrad"):
+        (found,) = torch.autograd.grad(one.attribute(x, 0, create_graph=True).square().sum(), x)
+    assert found.isfinite().all()
+    assert "not convex" in caplog.text
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_of_images_that_know_nothing_of_each_other(mode, net, x, w):
+    noise = mg.Smoothing(sigma=0.3, samples=4)
+    one = method("sparse_moreau", net, noise, solver=None, budget=200, grad_mode=mode)
+    together = pulled(one, x, w)
+    alone = torch.cat([pulled(one, x[i : i + 1], w[i : i + 1]) for i in range(len(x))])
+    torch.testing.assert_close(together, alone, rtol=1e-8, atol=1e-10)
+    assert together.any()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_map_is_the_same_in_every_mode_and_nothing_stays_behind(mode, net, x):
+    noise = mg.Smoothing(sigma=0.3, samples=4)
+    one = method("sparse_moreau", net, noise, solver=None, budget=200, grad_mode=mode)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    leaf = x.clone().requires_grad_()
+    found = one.attribute(leaf, 1, create_graph=True)
+    assert torch.equal(found.detach(), one.attribute(x, 1))
+    found.abs().sum().backward()
+    assert all(weight.grad is None for weight in net.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_kept_for_the_derivative_does_not_grow_with_the_steps(mode, net, x):
+    """Bytes that the graph holds after 25 and after 200 steps of the solver."""
+
+    class Held:
+        def __init__(self, tensor):
+            self.tensor = tensor
+            alive.add(self)
+
+    alive = weakref.WeakSet()
+
+    def kept(steps):
+        noise = mg.Smoothing(sigma=0.3, samples=4)
+        one = method("sparse_moreau", net, noise, solver=None, budget=4 * steps, grad_mode=mode)
+        with torch.autograd.graph.saved_tensors_hooks(Held, lambda held: held.tensor):
+            found = one.attribute(x.clone().requires_grad_(), 1, create_graph=True)
+        assert found.requires_grad
+        gc.collect()
+        return sum(held.tensor.nbytes for held in alive)
+
+    assert kept(25) == kept(200)
+
+
+def test_the_covariance_form_sees_a_kink():
+    """Of relu(w'x) the smoothed Hessian is phi(w'x/s)/s ww', s = sigma |w|; a second derivative sees nothing of it."""
+    weight = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+
+    def forward(x):
+        return torch.stack([F.relu(x @ weight), torch.zeros(len(x), dtype=x.dtype)], 1)
+
+    x, v = torch.tensor([[0.2, 0.1, -0.3], [0.5, 0.2, 0.1]], dtype=torch.float64), torch.tensor([[1.0, 2.0, -1.0]] * 2)
+    sigma, v = 0.4, v.double()
+    draws = _draws(forward, x, sigma, 20000)
+    s = sigma * weight.norm()
+    at = x @ weight / s
+    density = (-at.square() / 2).exp() / (2 * torch.pi) ** 0.5 / s
+    wanted = density[:, None] * (v @ weight)[:, None] * weight
+    found = Covariance.of(draws, x)(v)
+    assert (found - wanted).norm(dim=1).div(wanted.norm(dim=1)).max() < 0.05
+    assert not draws[0][0].product(x, v, 0).any()
+
+
+def test_the_covariance_form_of_a_quadratic_is_its_matrix():
+    forward, a, _ = quadratic(-1, 3)
+    x, v = torch.randn(2, 2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(4)).unbind()
+    found = Covariance.of(_draws(forward, x, 0.5, 40000), x)(v)
+    wanted = v @ a
+    assert (found - wanted).norm(dim=1).div(wanted.norm(dim=1)).max() < 0.05
+
+
+def _draws(forward, x, sigma, samples):
+    from moreaugrad.core.engine import Engine
+    from moreaugrad.core.scores import ClassScore
+    from moreaugrad.core.smoothed import SmoothedScore
+
+    engine = Engine(forward)
+    engine.rows = 5000
+    base = ClassScore(engine, 0, len(x))
+    score = SmoothedScore(base, mg.Smoothing(sigma=sigma, samples=samples), torch.full((len(x), 1), sigma).to(x), 0)
+    return [(score, 0)]
+
+
+PRIORS = {
+    "zero": lambda x: Zero(),
+    "l1": lambda x: L1(),
+    "group": lambda x: make_groups(2, x),
+}
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_priors_bend_as_their_second_derivative(name):
+    x = torch.randn(2, 3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    q = torch.randn(2, 3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
+    prior = PRIORS[name](x)
+    leaf = x.clone().requires_grad_()
+    value = prior.value(leaf).sum()
+    wanted = torch.zeros_like(x)
+    if value.requires_grad:
+        (grad,) = torch.autograd.grad(value, leaf, create_graph=True)
+        wanted = torch.autograd.grad(grad, leaf, q, allow_unused=True)[0] if grad.requires_grad else wanted
+    torch.testing.assert_close(prior.bend(x, q), wanted if wanted is not None else torch.zeros_like(x))
+    assert prior.active(x).all()
+    matrix = torch.func.vmap(lambda e: prior.bend(x[:1], e[None])[0].flatten())(
+        torch.eye(48).double().view(48, 3, 4, 4)
+    )
+    torch.testing.assert_close(matrix, matrix.T)
+    torch.testing.assert_close(torch.linalg.eigvalsh(matrix).max(), prior.stiffness(x[:1]).max())
+
+
+def test_a_group_of_zeros_is_not_active_and_gives_no_nan():
+    x = torch.randn(1, 3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    x[:, :, :2, :2] = 0
+    prior = make_groups(2, x)
+    assert torch.equal(prior.active(x), (x != 0))
+    assert prior.bend(x, torch.ones_like(x)).isfinite().all()
+    leaf = x.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(prior.prox(leaf, torch.tensor([0.1]).double()).sum(), leaf)
+    assert grad.isfinite().all()
+
+
+def test_bad_input(net):
+    with pytest.raises(ValueError, match=r"grad_mode must be one of .*Did you mean 'implicit'"):
+        mg.MoreauGrad(net, grad_mode="implict")
+    with pytest.raises(ValueError, match=r"needs a smoothed score, got smoothing=None; use 'implicit'"):
+        mg.MoreauGrad(net, smoothing=None, grad_mode="covariance")
+    with pytest.raises(ValueError, match="steps must be at least 0"):
+        mg.Slope(steps=-1)
+    with pytest.raises(ValueError, match="samples must be at least 1"):
+        mg.Slope(samples=0)
+    with pytest.raises(ValueError, match="create_graph=True must be left out"):
+        mg.SparseMoreauGrad(net, sparsity=[0.1, 0.2]).attribute(torch.zeros(1, 3, 2, 2).double(), 1, create_graph=True)
