@@ -20,9 +20,21 @@ SMALL = {
     "invariance": "--photos 1 --budget 24 --rows 2",
     "sparsity": "--photos 1 --budget 24 --shares 0.05",
     "cost": "--photos 1 --repeats 1 --methods gradient,gradcam",
+    "derivative": "--photos 1 --steps 2 --modes frozen,covariance:1x8 --reference 1x8",
     "waiting": "--qualities fast --budget-of fast=16",
 }
-DATA = {"quality", "scaling", "baselines", "precision", "path", "invariance", "sparsity", "waiting", "cost"}
+DATA = {
+    "quality",
+    "scaling",
+    "baselines",
+    "precision",
+    "path",
+    "invariance",
+    "sparsity",
+    "waiting",
+    "cost",
+    "derivative",
+}
 
 
 def test_every_benchmark_has_a_small_version():

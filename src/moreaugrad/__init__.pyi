@@ -29,6 +29,8 @@ from .metrics import METRICS as METRICS
 from .metrics.summary import summary as summary
 from .priors import PRIORS as PRIORS
 from .run.pipeline import explain as explain
+from .run.robustness import run_study as run_study
+from .run.study import Study as Study
 from .zoo import load_model as load_model
 
 __version__: str

@@ -55,7 +55,7 @@ class Attack:
         x = rules.images(inputs)
         checks.evaluating(self.model)
         with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng([x.device] if x.is_cuda else []):
-            x = x.detach().clone()
+            x = x.detach().clone(memory_format=torch.contiguous_format)
             space = self._space(x)
             clean = outputs(self.model, x)
             victim = self._victim(x, self._classes(target, clean), clean)

@@ -33,24 +33,25 @@ class Request:
     def of(cls, arguments: Mapping[str, Any]) -> Request:
         """From the arguments of a command."""
         names = ("model", "weights", "labels", "device", "target", "out")
-        given = {"layer": arguments["layer"], "network": arguments["mask_network"]}
-        chosen = {name for name, value in given.items() if value is not None}
-        chosen |= {_set(text)[0] for text in arguments["others"] or ()}
-        return cls(**{name: arguments[name] for name in names}, options=_options(arguments), chosen=frozenset(chosen))
+        meant = {"layer": arguments.get("layer"), "network": arguments.get("mask_network")}
+        chosen = {name for name, value in meant.items() if value is not None}
+        chosen |= {_set(text)[0] for text in arguments.get("others") or ()}
+        given = {name: arguments[name] for name in names if name in arguments}
+        return cls(**given, options=_options(arguments), chosen=frozenset(chosen))
 
 
 def _options(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: arguments[name] for name in OPTIONS if arguments[name] is not None}
-    if arguments["mask_network"] is not None:
+    found = {name: arguments[name] for name in OPTIONS if arguments.get(name) is not None}
+    if arguments.get("mask_network") is not None:
         found["network"] = str(arguments["mask_network"])
-    for text in arguments["others"] or ():
+    for text in arguments.get("others") or ():
         name, value = _set(text)
         if name in found:
             raise ValueError(f"--set must not repeat an option, got {text!r} and {name}={found[name]}")
         found[name] = value
     if str(found.get("groups", "")).isdecimal():
         found["groups"] = int(found["groups"])
-    quality = arguments["quality"]
+    quality = arguments.get("quality")
     if quality is not None:
         if "budget" in found:
             raise ValueError(f"--quality and --budget exclude each other, got {quality!r} and {found['budget']}")

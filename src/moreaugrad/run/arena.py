@@ -1,0 +1,196 @@
+"""Where the cells of a study are measured: attack, judge, rows. Everything is made, and so checked, before the first.
+
+Holds one block of images and its clean maps at a time. Writes no file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from moreaugrad.attacks.base import Attack
+from moreaugrad.attacks.victim import outputs
+from moreaugrad.contracts import Counts, Images, Watch
+from moreaugrad.disk.ledger import Row
+from moreaugrad.methods.base import Method
+from moreaugrad.run import contest, tally
+from moreaugrad.run.sources import Source
+from moreaugrad.run.study import EXACT, FLOOR, NO_SLOPE, STRONGEST, Cell, Study
+
+IDENTITY = ("image", "key", "method", "attack", "norm", "epsilon", "mode")
+COLUMNS = (
+    *IDENTITY,
+    *("valid", "success", "kept", "target", "predicted", "predicted_after", "probability", "probability_after"),
+    *("l2", "linf", "pixels_l2", "pixels_linf", "objective_before", "objective"),
+)
+COSTS = ("attack_gradients", "map_gradients", "winner", "seconds")
+PHOTO = 3 * 64 * 64  # entries above which an image counts as a photo
+TOGETHER = {True: 8, False: 64}  # images of a block, by whether they are photos
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Images that are attacked together, and what the model says of them."""
+
+    some: slice
+    x: Images
+    logits: Float[Tensor, "n k"]
+
+    @property
+    def predicted(self) -> Int[Tensor, "n"]:
+        return self.logits.argmax(1)
+
+
+class Arena:
+    """A study on a model and images, ready to be measured cell by cell, in the order of the plan."""
+
+    def __init__(self, study: Study, model: Any, source: Source) -> None:
+        self.study, self.model, self.source = study, model, source
+        contenders = {label: study.contender(label) for label in study.methods}
+        self._judges = {label: each.judged(model) for label, each in contenders.items()}
+        self._seconds = {label: each.judged(model, second=True) for label, each in contenders.items()}
+        self._attacks: dict[Cell, Attack] = {}
+        for label, contender in contenders.items():
+            made: dict[str, Method] = {}
+            for cell in study.cells(label):
+                if cell.mode not in (FLOOR, STRONGEST):
+                    mode = None if cell.mode in (EXACT, NO_SLOPE) else cell.mode
+                    method = made.setdefault(cell.mode, contender.attacked(model, mode))
+                    options = study.attacks[cell.attack]
+                    self._attacks[cell] = contest.make_attack(
+                        cell.attack, method, cell.epsilon, study.norm, study.seed, options
+                    )
+        first = source.load(slice(0, 1))
+        nothing = torch.zeros_like(first)
+        contest.figures(study.metrics, nothing, nothing)  # a metric that cannot judge such maps says so now
+        self.together = TOGETHER[first[0].numel() > PHOTO]
+        self._block: Block | None = None
+        self._clean: tuple[Any, Images, Counts] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        parts = self.model.parameters() if isinstance(self.model, nn.Module) else iter(())
+        found = next(parts, None)
+        return self.source.load(slice(0, 1)).device if found is None else found.device
+
+    def configuration(self, name: str | None) -> dict[str, Any]:
+        """What must be the same for a folder to be gone on with."""
+        return {
+            "study": self.study.told(),
+            "model": {"name": name or type(self.model).__name__, "weights": fingerprint(self.model)},
+            "images": {"count": len(self.source.keys), "digest": self.source.digest(), "together": self.together},
+            "device": self.device.type,
+        }
+
+    def plan(self) -> Iterator[tuple[slice, Cell]]:
+        """Block by block, so that an unfinished study has all methods on fewer images."""
+        for start in range(0, len(self.source.keys), self.together):
+            some = slice(start, min(start + self.together, len(self.source.keys)))
+            for label in self.study.methods:
+                yield from ((some, cell) for cell in self.study.cells(label))
+
+    def expected(self, some: slice, cell: Cell) -> list[Row]:
+        """What tells the rows of a cell from all others."""
+        of = {"method": cell.method, "attack": cell.attack, "norm": self.study.norm, "epsilon": cell.epsilon}
+        return [
+            {"image": number, "key": self.source.keys[number], **of, "mode": cell.mode}
+            for number in range(some.start, some.stop)
+        ]
+
+    def measure(self, some: slice, cell: Cell, before: Sequence[Row], watch: Watch) -> list[Row]:
+        """The rows of a cell; `before` are all rows of the plan up to it."""
+        size = some.stop - some.start
+        if cell.mode == STRONGEST:
+            modes = self.study.modes_of(cell.method, cell.attack)
+            recent = before[-size * len(modes) :]
+            return [tally.strongest(recent[place::size], self.study.metrics) for place in range(size)]
+        began = time.perf_counter()
+        facts = self._floor(some, cell) if cell.mode == FLOOR else self._attacked(some, cell, watch)
+        facts["seconds"] = round((time.perf_counter() - began) / size, 4)
+        columns = {name: _listed(value, size) for name, value in facts.items()}
+        return [
+            row | {name: column[place] for name, column in columns.items()}
+            for place, row in enumerate(self.expected(some, cell))
+        ]
+
+    def _floor(self, some: slice, cell: Cell) -> dict[str, Any]:
+        """The clean map against one with other noise: what no attack is to be blamed for."""
+        block = self._images(some)
+        clean, cost = self._clean_maps(block, cell.method, block.predicted)
+        other = self._seconds[cell.method].explain(block.x, block.predicted).map
+        none = dict.fromkeys((*COLUMNS[len(IDENTITY) :], *COSTS))
+        return none | {
+            "valid": True,
+            "kept": True,
+            **self._said(block, block.x, block.predicted),
+            **dict.fromkeys(("l2", "linf"), 0.0),
+            "attack_gradients": 0,
+            "map_gradients": cost,
+            **contest.figures(self.study.metrics, clean, other),
+        }
+
+    def _attacked(self, some: slice, cell: Cell, watch: Watch) -> dict[str, Any]:
+        block = self._images(some)
+        found = self._attacks[cell].perturb(block.x, callback=watch)
+        clean, _ = self._clean_maps(block, cell.method, found.target)
+        judged = self._judges[cell.method].explain(found.x, found.target)
+        told = ("success", "kept", "l2", "linf", "pixels_l2", "pixels_linf", "objective")
+        return {
+            **{name: getattr(found, name) for name in told},
+            "objective_before": found.trace[0],
+            "valid": contest.valid(cell.attack, found),
+            **self._said(block, found.x, found.target),
+            "attack_gradients": found.gradients,
+            "map_gradients": judged.gradients,
+            "winner": None,
+            **contest.figures(self.study.metrics, clean, judged.map),
+        }
+
+    def _said(self, block: Block, after: Images, target: Int[Tensor, "n"]) -> dict[str, Tensor]:
+        """What the model says of the images, and of the attacked ones; probabilities are those of the target."""
+        logits = outputs(self.model, after)
+        chances = [each.double().softmax(1).gather(1, target[:, None]).squeeze(1) for each in (block.logits, logits)]
+        return {
+            "target": target,
+            "predicted": block.predicted,
+            "predicted_after": logits.argmax(1),
+            "probability": chances[0],
+            "probability_after": chances[1],
+        }
+
+    def _images(self, some: slice) -> Block:
+        if self._block is None or self._block.some != some:
+            x = self.source.load(some).to(self.device).contiguous()
+            self._block = Block(some, x, outputs(self.model, x))
+        return self._block
+
+    def _clean_maps(self, block: Block, label: str, target: Int[Tensor, "n"]) -> tuple[Images, Counts]:
+        """By the judge; kept from cell to cell."""
+        key = (block.some.start, label, tuple(target.tolist()))
+        if self._clean is None or self._clean[0] != key:
+            found = self._judges[label].explain(block.x, target)
+            self._clean = (key, found.map, found.gradients)
+        return self._clean[1], self._clean[2]
+
+
+def fingerprint(model: Any) -> str | None:
+    """Of the weights, bit by bit; None for a plain function."""
+    if not isinstance(model, nn.Module):
+        return None
+    found = sha256()
+    for name, tensor in model.state_dict().items():
+        found.update(name.encode())
+        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()[:16]
+
+
+def _listed(value: Any, size: int) -> list[Any]:
+    """One per image; what is the same for all is repeated."""
+    return value.tolist() if isinstance(value, Tensor) else [value] * size
