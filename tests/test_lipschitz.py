@@ -42,8 +42,8 @@ def score(low, high, seed):
 
 
 def make(name, forward, **options):
-    solver = mg.ProximalGradient(tol=1e-11)
-    return mg.METHODS[name](forward, rho=RHO, smoothing=None, budget=3000, solver=solver, **FAMILY[name] | options)
+    solver = mg.ProximalGradient(tol=1e-10)
+    return mg.METHODS[name](forward, rho=RHO, smoothing=None, budget=600, solver=solver, **FAMILY[name] | options)
 
 
 def moved(method, x, at):
@@ -74,7 +74,7 @@ def test_no_perturbation_moves_a_map_further_than_its_constant(name, spectrum):
         assert ratios.max() >= 0.999 * bound  # the constant is sharp, and the eigenvectors reach it
 
 
-def climbed(method, x, generator, count, rounds=6):
+def climbed(method, x, generator, count, rounds=3):
     """Perturbations that follow the gradient of how far the map moves, by the implicit derivative."""
     at = x + 0.3 * torch.randn(count, D, dtype=torch.float64, generator=generator)
     clean = method.attribute(x, 0)
@@ -94,7 +94,7 @@ def test_climbing_moves_maps_further_than_chance():
     x = torch.randn(1, D, dtype=torch.float64, generator=generator)
     method = make("moreau", forward)
     begun = x + 0.3 * torch.randn(100, D, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-    ended = climbed(method, x, torch.Generator().manual_seed(5), 100, rounds=20)
+    ended = climbed(method, x, torch.Generator().manual_seed(5), 100, rounds=10)
     assert moved(method, x, ended).median() > 1.2 * moved(method, x, begun).median()
 
 

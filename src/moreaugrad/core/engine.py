@@ -77,6 +77,7 @@ class Engine:
     warm_up: float = field(default=0.0, init=False)  # seconds of the first gradient, compiling included
     mark: Any = field(default=None, init=False)
     records: dict[Any, Any] = field(default_factory=dict, init=False)  # what the GPU replays, by shape
+    tangents: bool = field(default=True, init=False)  # every operation of the network has a forward derivative
     spoiled: Tensor | None = field(default=None, init=False)  # on the device: whether a gradient was not finite
 
     @property
@@ -117,6 +118,11 @@ class Engine:
     def original(self, inputs: Sequence[Tensor], arguments: Sequence[Any] = ()) -> Any:
         """What the model itself says."""
         return self._run(self.forward, inputs, arguments, plain=True)
+
+    def twice(self, inputs: Sequence[Tensor], arguments: Sequence[Any] = ()) -> Any:
+        """For second derivatives by the inputs: the prepared network where it is in full precision and not compiled."""
+        fit = self.body is not None and not self.compiled and self.cast is None and self.auto is None
+        return self._run(self.body if fit and self.body else self.forward, inputs, arguments, plain=True)
 
     def ready(self) -> bool:
         """Whether nothing is left to prepare: the model is as it was when that was done."""

@@ -175,8 +175,8 @@ def steepest(solved: Solved) -> PerImage:
 
 def _graphed(score: Any) -> Any:
     if isinstance(score, SmoothedScore):
-        return replace(score, base=replace(score.base, graph=True))
-    return replace(score, graph=True)
+        return replace(score, base=replace(score.base, graph=True, weights=False))
+    return replace(score, graph=True, weights=False)
 
 
 def _mention(bent: Flags) -> None:

@@ -76,7 +76,8 @@ class ClassScore:
     random: bool = False
     of: targets.Owners | None = None  # the images that x holds, where it does not hold all
     unseen: bool = False  # whether the target has not been held against an output yet
-    graph: bool = False  # gradients that can be differentiated again, through the model itself
+    graph: bool = False  # gradients that can be differentiated again
+    weights: bool = True  # then also by the weights of the model
 
     def take(self, which: targets.Owners) -> ClassScore:
         """The score of some images only."""
@@ -180,16 +181,17 @@ class ClassScore:
                 checks.dependent(grad)
                 return score, grad
 
-        plainly = self if self.graph else replace(self, graph=True)
+        plainly = self if self.graph else replace(self, graph=True, weights=False)
         if along is not None:
-            return again.product(run, rows, along)
-        beside = again.weights(self.engine.forward)
-        return run(rows, True) if beside is None else again.value_and_grad(run, rows, beside)
+            value, _, turned = again.product(self.engine, run, rows, along)
+            return value, turned
+        beside = again.weights(self.engine.forward) if self.weights else []
+        return run(rows, True) if beside is None else again.value_and_grad(self.engine, run, rows, beside)
 
     def of_rows(self, rows: Images, owners: targets.Owners) -> PerImage:
         """The score of each row, in one call and with the graph that autograd makes of it."""
         with sdpa_kernel(SDPBackend.MATH) if self.graph else nullcontext():  # no other has a second derivative
-            output = self.told(self.engine.original if self.graph else self.engine, rows, owners)
+            output = self.told(self._runner(), rows, owners)
         if self.unseen:
             checks.target_fits(self.target, tuple(output.shape), self.kind)
         score = targets.select(KINDS[self.kind](output.to(rows.dtype)), targets.take(self.target, owners))
@@ -198,6 +200,11 @@ class ClassScore:
             self.unseen = False
         checks.differentiable(score)
         return score
+
+    def _runner(self) -> Callable[..., Any]:
+        if not self.graph:
+            return self.engine
+        return self.engine.original if self.weights else self.engine.twice
 
     def told(self, run: Callable[..., Any], rows: Images, owners: targets.Owners) -> Tensor:
         return checks.output(run(self.unpack(rows), self._arguments(owners)), len(rows))
