@@ -42,7 +42,7 @@ def derivative(
     return found, facts | {"gradients": way.cost(samples), "peak_bytes": peak}
 
 
-def measured(asked: Namespace, mode: str, count: int) -> tuple[Tensor, dict[str, Any]]:
+def measured(asked: Namespace, mode: str, count: int) -> tuple[Any, dict[str, Any]]:
     """One mode after so many steps of the solver; on a GPU the second time, when its kernels are loaded."""
     model, x = photos.load(asked.data, asked.photos, asked.device)
     with torch.no_grad():
@@ -51,7 +51,7 @@ def measured(asked: Namespace, mode: str, count: int) -> tuple[Tensor, dict[str,
     if asked.device.startswith("cuda"):
         derivative(*given)
     found, facts = derivative(*given)
-    return found.cpu(), facts
+    return found.cpu().numpy(), facts  # not a tensor: its memory would end with the process
 
 
 def main() -> None:
@@ -66,14 +66,15 @@ def main() -> None:
             wanted, _ = _called(run, asked, f"implicit:{asked.reference}", count)
             for mode in asked.modes.split(","):
                 found, facts = _called(run, asked, mode, count)
-                cosine = torch.cosine_similarity(found.flatten(1), wanted.flatten(1)).tolist()
+                ends = (torch.from_numpy(each).flatten(1) for each in (found, wanted))
+                cosine = torch.cosine_similarity(*ends).tolist()
                 table.append({**facts, "cosine_with_reference": cosine})
                 print(table[-1], flush=True)
                 figures = {"images": asked.photos, "reference": asked.reference, "table": table}
                 record.store("derivative", asked.device, figures, asked.out)
 
 
-def _called(run: Any, *given: Any) -> tuple[Tensor, dict[str, Any]]:
+def _called(run: Any, *given: Any) -> tuple[Any, dict[str, Any]]:
     return run(*given) if run is measured else run(given)  # type: ignore[no-any-return]
 
 

@@ -3,6 +3,7 @@
 import gc
 import logging
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -116,6 +117,38 @@ def test_of_a_quadratic_score_in_closed_form():
     (found,) = torch.autograd.grad((one.attribute(x, 0, create_graph=True) * w).sum(), x)
     wanted = torch.linalg.solve(torch.eye(6, dtype=torch.float64) + 0.7 * a, a @ w.T).T
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+
+
+def pulled_by_hand(hessian, delta, eta, rho, w, prior):
+    """The derivative at a given solution of a quadratic score."""
+    from moreaugrad.core.engine import Engine
+    from moreaugrad.core.envelope import Envelope
+    from moreaugrad.core.implicit import Solved
+    from moreaugrad.core.scores import ClassScore
+
+    matrix, delta = torch.tensor(hessian, dtype=torch.float64), torch.tensor([delta], dtype=torch.float64)
+
+    def forward(x):
+        return torch.stack([((x @ matrix) * x).sum(1) / 2, x.sum(1)], 1)
+
+    score = ClassScore(Engine(forward), 0, 1)
+    problem = Envelope(score, prior(delta), rho, torch.zeros_like(delta), eta)
+    eta = torch.tensor([eta], dtype=torch.float64)
+    solved = Solved(problem, delta, eta, mg.Slope("implicit", steps=10, tol=1e-14))
+    return solved.pull(torch.tensor([w], dtype=torch.float64))[0].tolist()
+
+
+def test_worked_by_hand():
+    """Two entries, one of them kept; the same without a prior; three entries in two groups, one of them kept."""
+    sharp = [[1.0, 10.0], [10.0, 100.0]]
+    found = pulled_by_hand(sharp, [-1.0, 0.0], 1.0, 1.0, [1.0, 0.0], lambda x: L1())
+    assert found == pytest.approx([0.5, 5.0], rel=1e-9)
+    found = pulled_by_hand(sharp, [-1.0, 0.0], 0.0, 1.0, [1.0, 0.0], lambda x: Zero())
+    assert found == pytest.approx([0.009803922, 0.098039216], rel=1e-6)
+    three = [[2.0, 1.0, 1.0], [1.0, 3.0, 0.0], [1.0, 0.0, 4.0]]
+    groups = partial(make_groups, torch.tensor([0, 0, 1]))
+    found = pulled_by_hand(three, [0.3, 0.4, 0.0], 0.5, 1.0, [1.0, -1.0, 0.0], groups)
+    assert found == pytest.approx([0.358974359, -0.487179487, 0.312820513], rel=1e-6)
 
 
 def test_few_steps_are_less_exact_and_none_is_the_frozen_hessian():
