@@ -35,7 +35,7 @@ def ones(x):
 
 def test_plain_noise_has_the_deviation_that_was_asked_for():
     x = images(2, (3, 60, 60)) * torch.tensor([1.0, 5.0], dtype=torch.float64).view(2, 1, 1, 1)
-    found = Noise(ones, 0.03, **WIDE).perturb(x)
+    found = Noise(ones, 0.03, norm="plain", **WIDE).perturb(x)
     entries = x[0].numel()
     for row in range(2):
         change = (found.x - x)[row]
@@ -53,9 +53,9 @@ def test_plain_noise_has_the_deviation_that_was_asked_for():
 
 def test_plain_noise_is_linear_in_its_level_and_vanishes_with_it():
     x = images()
-    once, twice = (Noise(ones, level, **WIDE).perturb(x).x - x for level in (0.1, 0.2))
+    once, twice = (Noise(ones, level, norm="plain", **WIDE).perturb(x).x - x for level in (0.1, 0.2))
     torch.testing.assert_close(twice, 2 * once, rtol=0, atol=1e-14)
-    nothing = Noise(ones, 1e-300, **WIDE).perturb(x)
+    nothing = Noise(ones, 1e-300, norm="plain", **WIDE).perturb(x)
     assert torch.equal(nothing.x, x)
     assert not nothing.success.any()
     assert nothing.kept.all()
@@ -64,7 +64,7 @@ def test_plain_noise_is_linear_in_its_level_and_vanishes_with_it():
 
 def test_an_image_of_one_colour_has_no_range_and_is_not_moved():
     x = torch.full((1, 3, 4, 4), 0.5, dtype=torch.float64)
-    found = Noise(ones, 0.1).perturb(x)
+    found = Noise(ones, 0.1, norm="plain").perturb(x)
     assert torch.equal(found.x, x)
     assert not found.success.any()
 
@@ -76,7 +76,7 @@ def test_plain_noise_changes_the_prediction_as_often_as_it_must():
     lead = float(model(x)[0, 1])
     assert lead > 0
     wanted = 0.5 * math.erfc(lead / (level * float(w.norm())) / math.sqrt(2))
-    runs = [Noise(model, level, seed=seed, **WIDE).perturb(x) for seed in range(1500)]
+    runs = [Noise(model, level, seed=seed, norm="plain", **WIDE).perturb(x) for seed in range(1500)]
     changed = sum(float(~run.kept) for run in runs) / len(runs)
     assert abs(changed - wanted) < 4 * math.sqrt(wanted * (1 - wanted) / len(runs))
     assert 0.1 < wanted < 0.5
@@ -211,3 +211,14 @@ def test_bad_inputs():
         Noise(lambda x: x.flatten(1).sum(1, keepdim=True), 0.1).perturb(images())
     with pytest.raises(ValueError, match=r"target must lie in 0\.\.1"):
         Noise(ones, 0.1).perturb(images(), 2)
+
+
+def test_the_length_is_exact_inside_a_box_too():
+    """What clipping takes away is made up for in the same direction, as far as there is room."""
+    x = torch.rand(3, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).round()  # at the walls
+    found = Noise(ones, 0.9, box=(0.0, 1.0)).perturb(x)
+    torch.testing.assert_close(found.l2, torch.full((3,), 0.9, dtype=torch.float64), rtol=1e-6, atol=0)
+    assert found.x.min() >= 0
+    assert found.x.max() <= 1
+    far = Noise(ones, 1e3, box=(0.0, 1.0)).perturb(x)
+    assert (far.l2 <= 3 * 64).all()

@@ -194,7 +194,7 @@ def test_a_method_without_a_derivative_is_judged_under_noise(folder, run):
         (["--epsilon", "-2"], "epsilon must be a positive"),
         (["--norm", "l1"], "norm must be one of"),
         (["--attack", "topq"], "Did you mean 'topk'"),
-        (["--attack", "structured"], "norm must be one of ['linf'], got 'l2'"),
+        (["--attack", "structured", "--norm", "l2"], "norm must be one of ['linf'], got 'l2'"),
         (["--attack", "region"], "region must be told its region"),
         (["--attack", "model_fooling"], "which changes the network"),
         (["--method", "gradiant"], "Did you mean 'gradient'"),
@@ -261,7 +261,7 @@ def test_a_study_of_files_goes_on_and_is_told(folder, run):
     assert "sparse_moreau, topk: 1: " in out
     assert "gradient, two seeds: 0.000" in out
     study = told("robustness/study.json")
-    assert study["configuration"]["study"]["methods"]["sparse_moreau"] == {"sparsity": 0.05}
+    assert study["configuration"]["study"]["methods"]["sparse_moreau"] == {}
     assert study["configuration"]["study"]["attacks"] == {"topk": {"steps": 2, "restarts": 1}, "noise": {}}
     before = Path("robustness/rows.csv").read_bytes()
     assert run(*command)[0] == 0

@@ -98,7 +98,8 @@ class Attack:
         gradients: Counts,
     ) -> Attacked:
         delta = at - space.x
-        small = pixels(delta, self._bounds())
+        known = getattr(self.model, "box", None)  # what a pixel is only the model can tell; else the box must do
+        small = pixels(delta, known if isinstance(known, tuple) else self._bounds())
         lengths = {kind: distance(delta, kind) for kind in NORMS}
         if small is not None:
             lengths |= {f"pixels_{kind}": distance(small, kind) for kind in NORMS}
@@ -165,7 +166,8 @@ class MapAttack(Attack):
         aim = Aim(value, slope, victim.kept, same=victim.same)
         found = descend(space, aim, self._moves(victim), self.steps, self.restarts, self.seed, watch)
         self._mention_flat(found)
-        success = found.objective < found.trace[0]
+        # by more than rounding
+        success = found.objective < found.trace[0] - 8 * torch.finfo(found.trace.dtype).eps * found.trace[0].abs()
         spent = self._spent(found, victim, clean.gradients)
         return self._result(space, victim, found.x, success, found.objective, found.trace, spent)
 
@@ -182,6 +184,6 @@ class MapAttack(Attack):
         """An attack that never moved because there was no slope has shown nothing."""
         if found.flat:
             log.warning(
-                "the slope of the attack is zero everywhere: nothing was attacked. A network with kinks needs "
-                "surrogate='softplus', or a smooth network of your own"
+                "the slope of the attack is zero everywhere: only random points were tried. A network with kinks needs "
+                "surrogate='softplus' or a smooth network of your own; maps of a linear network cannot be moved"
             )

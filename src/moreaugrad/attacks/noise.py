@@ -13,21 +13,22 @@ from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.space import NORMS, Space
 from moreaugrad.attacks.victim import Victim
 from moreaugrad.contracts import Images, Watch
-from moreaugrad.core.noise import Smoothing, antithetic
+from moreaugrad.core.noise import Smoothing, antithetic, apart
+from moreaugrad.shapes import spread
 
 
 @dataclass(frozen=True, eq=False)
 class Noise(Attack):
-    """x + epsilon (max x - min x) N(0, I): `plain`, where epsilon is relative to each image's range.
+    """l2: a random point at distance epsilon; linf: a random corner of the cube; drawn again until the prediction is
+    kept, and as long as the box allows. plain: x + epsilon (max x - min x) N(0, I), epsilon relative to each range.
 
-    It may change the prediction; `kept` tells. l2: a random point at distance epsilon; linf: a random corner of the
-    cube; both drawn again until the prediction is kept. The objective is minus the length of the change. All images
-    get the same noise; another `seed` gives another. To compare: plain has length epsilon * range * sqrt(entries).
+    plain may change the prediction, and returns the changed image all the same; `kept` tells. Its length is about
+    epsilon * range * sqrt(entries). The objective is minus the length of the change. All images get the same noise.
     """
 
     norms: ClassVar[tuple[str, ...]] = ("plain", *NORMS)
 
-    norm: str = field(default="plain", kw_only=True)  # or l2, linf
+    norm: str = field(default="l2", kw_only=True)  # or linf, plain
     tries: int = field(default=100, kw_only=True)  # most draws of an image, for l2 and linf
 
     def __post_init__(self) -> None:
@@ -42,17 +43,30 @@ class Noise(Attack):
         return self._result(space, victim, at, success, -length, trace, torch.zeros_like(victim.target))
 
     def _once(self, space: Space) -> Images:
-        noise = antithetic(tuple(space.x.shape[1:]), 1, self.seed, 0, space.x)
+        noise = antithetic(tuple(space.x.shape[1:]), 1, apart(self.seed, 2), 0, space.x)
         return space.clip(space.x + Smoothing(noise_level=self.epsilon).scale(space.x) * noise)
 
     def _redrawn(self, space: Space, victim: Victim, watch: Watch) -> Images:
         """Each image's first draw that keeps the prediction; the image itself where none does."""
         at, missing = space.x.clone(), torch.arange(len(space.x), device=space.x.device)
         for draw in range(self.tries):
-            point = space.random(self.seed, draw)[missing]
+            point = reaching(space, space.random(self.seed, draw))[missing]
             good = victim.predict(point) == victim.clean[missing]
             at[missing[good]], missing = point[good], missing[~good]
             watch(draw + 1, self.tries, {"missing": len(missing)})
             if not len(missing):
                 break
         return at
+
+
+def reaching(space: Space, at: Images, halvings: int = 40) -> Images:
+    """The point further on the same way whose length after clipping is epsilon, where the box has room for it."""
+    way = at - space.x
+    if space.norm != "l2" or bool((space.length(at) >= space.epsilon * (1 - 1e-6)).all()):
+        return at
+    low, high = torch.ones_like(space.length(at)), torch.full_like(space.length(at), 1e6)
+    for _ in range(halvings):
+        middle = (low * high).sqrt()
+        short = space.length(space.clip(space.x + spread(middle, way) * way)) <= space.epsilon
+        low, high = torch.where(short, middle, low), torch.where(short, high, middle)
+    return space.moved(spread(low, way) * way)

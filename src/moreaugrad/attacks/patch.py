@@ -25,7 +25,7 @@ from moreaugrad.checks import layers
 from moreaugrad.checks import patch as patches
 from moreaugrad.contracts import Counts, Flags, Images, PerImage, Target, Watch
 from moreaugrad.core.engine import Engine
-from moreaugrad.core.noise import antithetic
+from moreaugrad.core.noise import antithetic, apart
 from moreaugrad.core.scores import ClassScore, safe_rows
 from moreaugrad.shapes import total
 
@@ -217,7 +217,7 @@ class PatchSteps:
     def start(self, space: Space, aim: Aim, seed: int, restart: int) -> Images:
         colours = torch.zeros_like(space.x)
         if restart:
-            colours = antithetic(tuple(space.x.shape[1:]), 1, seed, restart, space.x).expand_as(space.x)
+            colours = antithetic(tuple(space.x.shape[1:]), 1, apart(seed, 3), restart, space.x).expand_as(space.x)
             if space.low is not None and space.high is not None:  # uniform in the box
                 colours = space.low + (space.high - space.low) * (1 + torch.erf(colours / 2**0.5)) / 2
         return space.project(torch.where(self.mask, colours, space.x))

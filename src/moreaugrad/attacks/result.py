@@ -15,7 +15,7 @@ from moreaugrad.contracts import Counts, Flags, Images, PerImage
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
-    """The attacked inputs; where nothing valid was found, the input itself with success False."""
+    """The attacked inputs; where nothing valid was found, success is False and x the input (but of plain noise)."""
 
     x: Images
     success: Flags  # a valid point that lowers the objective (for attacks on the class: the class has changed)
@@ -26,7 +26,9 @@ class Attacked:
     target: Int[Tensor, "n"]  # the class whose map, or which itself, was attacked
     l2: PerImage  # length of the change, in the units of the input
     linf: PerImage
-    pixels_l2: PerImage | None = None  # the same in steps of 8-bit pixels, where the model tells its normalisation
+    pixels_l2: PerImage | None = (
+        None  # the same in steps of 8-bit pixels, by the model's box, else by that of the attack
+    )
     pixels_linf: PerImage | None = None
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from moreaugrad.contracts import Images, PerImage
-from moreaugrad.core.noise import antithetic
+from moreaugrad.core.noise import antithetic, apart
 from moreaugrad.shapes import norm, spread
 
 NORMS = ("l2", "linf")
@@ -36,7 +36,16 @@ class Space:
         else:
             length = norm(delta).clamp_min(torch.finfo(delta.dtype).tiny)
             delta = delta * spread((self.epsilon / length).clamp_max(1), delta)
-        return self.clip(self.x + delta)
+        return self.moved(delta)
+
+    def moved(self, delta: Images) -> Images:
+        """x + delta in the box. The sum has the digits of x, so where rounding left the ball it is rounded inwards."""
+        at = self.clip(self.x + delta)
+        over = self.length(at) > self.epsilon * (1 + 5e-7)
+        if not bool(over.any()):
+            return at
+        further = (at - self.x).abs() > delta.abs().clamp_max(self.epsilon)
+        return torch.where(spread(over, at) & further, torch.nextafter(at, self.x), at)
 
     def clip(self, at: Images) -> Images:
         return at if self.low is None and self.high is None else at.clamp(self.low, self.high)
@@ -48,14 +57,14 @@ class Space:
     def random(self, seed: int, draw: int, surface: bool = True) -> Images:
         """A random point: on the sphere (uniform), or in the ball; the same direction for all images of a batch."""
         shape = tuple(self.x.shape[1:])
-        towards = antithetic(shape, 1, seed, draw, self.x)
+        towards = antithetic(shape, 1, apart(seed, 0), draw, self.x)
         if self.norm == "linf":  # normal to uniform in (-1, 1), or its sign for the corners
             towards = towards.sign() if surface else torch.erf(towards / 2**0.5)
         else:
             towards = towards / norm(towards).view(-1, *[1] * len(shape))
-            inner = antithetic((1,), 1, seed, draw + 2**31, self.x).div(2**0.5).erf().abs().pow(1 / self.x[0].numel())
+            inner = antithetic((1,), 1, apart(seed, 1), draw, self.x).div(2**0.5).erf().abs().pow(1 / self.x[0].numel())
             towards = towards if surface else towards * inner.view(-1, *[1] * len(shape))
-        return self.clip(self.x + self.epsilon * towards)
+        return self.moved((self.epsilon * towards).expand_as(self.x))
 
 
 def distance(delta: Images, kind: str) -> PerImage:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -14,7 +13,9 @@ from moreaugrad.attacks.base import MapAttack
 from moreaugrad.attacks.space import Space
 from moreaugrad.attacks.victim import Victim
 from moreaugrad.checks import attacks as rules
+from moreaugrad.checks.maps import top
 from moreaugrad.contracts import Images, PerImage
+from moreaugrad.metrics.similarity import count, leading
 from moreaugrad.shapes import spread, total
 
 
@@ -53,14 +54,7 @@ def shares(size: Images) -> Images:
     return size / spread(total(size).clamp_min(torch.finfo(size.dtype).tiny), size)
 
 
-def largest(size: Tensor, k: float | int | None) -> Tensor:
-    """A mask of the k largest entries of each row (ties by index)."""
-    alive = (size > 0).sum(1)
-    if k is None:
-        count = (0.4 * alive).long().clamp_min(1)
-    else:
-        count = torch.full_like(alive, max(1, int(k) if isinstance(k, Integral) else int(k * size.shape[1])))
-    rank = torch.empty_like(size, dtype=torch.long)
-    order = size.argsort(dim=1, descending=True, stable=True)
-    rank.scatter_(1, order, torch.arange(size.shape[1], device=size.device).expand_as(order))
-    return (rank < torch.minimum(count, alive)[:, None]).to(size.dtype)
+def largest(size: Float[Tensor, "n d"], k: float | int | None) -> Tensor:
+    """A mask of the k largest entries of each row, as the metric takes them."""
+    top("k", k, size.shape[1])
+    return leading(size, count(k, size)).to(size.dtype)

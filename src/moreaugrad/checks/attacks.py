@@ -37,6 +37,10 @@ def class_scores(output: Tensor) -> None:
             f"an attack needs a classifier, one score per image and class (N, K) with K >= 2, "
             f"got an output of shape {tuple(output.shape)}"
         )
+    if not bool(torch.isfinite(output).all()):
+        raise ValueError(
+            "the model must give finite scores, got NaN or infinity; look at its weights, its inputs and its precision"
+        )
 
 
 def classes(given: Any, clean: Tensor) -> Tensor:

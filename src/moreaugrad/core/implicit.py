@@ -27,9 +27,10 @@ from moreaugrad.shapes import norm, spread, total
 log = logging.getLogger("moreaugrad")
 
 Product = Callable[[Images], Images]  # the Hessian times a direction
-# steps and samples where none are told: of the solve, of the updates, of the estimate
+# steps, samples and tolerance where none are told: for an estimate under noise, and for a score without
 POWER = 4  # Hessian products that tell how strongly the score is curved
-MODES = {"implicit": (8, 16), "covariance": (4, 128), "unrolled": (8, 16), "frozen": (0, 1)}
+MODES = {"implicit": (8, 16, 1e-3), "covariance": (4, 128, 1e-3), "unrolled": (8, 16, 0.0), "frozen": (0, 1, 0.0)}
+EXACT = {"implicit": (60, 1, 1e-8), "covariance": (4, 128, 1e-3), "unrolled": (60, 1, 0.0), "frozen": (0, 1, 0.0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +39,38 @@ class Slope:
 
     implicit: conjugate gradients on Hessian products; covariance: the same on a Hessian estimated from first
     gradients under noise, which sees kinks; unrolled: through `steps` updates after the solution, on fixed noise;
-    frozen: as published, delta a constant and the noise left out.
+    frozen: as published, delta a constant and the noise left out. Constants in all: eta, also where a sparsity chose
+    it from the image, and a noise level relative to the image's range.
     """
 
     mode: str = "implicit"
-    steps: int | None = None  # of conjugate gradients, or updates; None: by the mode
-    samples: int | None = None  # noise vectors under which the Hessian is taken; None: by the mode
-    tol: float = 1e-3  # of the linear system, relative
+    steps: int | None = None  # of conjugate gradients, or updates; None: by the mode, more where nothing is random
+    samples: int | None = None  # noise vectors under which the Hessian is taken; fixed noise is taken as it is
+    tol: float | None = None  # of the linear system, relative; None: by the mode
 
     def __post_init__(self) -> None:
         checks.one_of("grad_mode", self.mode, MODES)
-        checks.at_least("steps", self.count_steps, 0)
-        checks.at_least("samples", self.count, 1)
-        checks.not_negative("tol", self.tol)
+        if self.steps is not None:
+            checks.at_least("steps", self.steps, 0)
+        if self.samples is not None:
+            checks.at_least("samples", self.samples, 1)
+        if self.tol is not None:
+            checks.not_negative("tol", self.tol)
 
-    @property
-    def count(self) -> int:
-        """Noise vectors."""
-        return MODES[self.mode][1] if self.samples is None else self.samples
+    def settled(self, random: bool) -> tuple[int, int, float]:
+        """Steps, samples and tolerance: as told, else by the mode and by whether the score is random."""
+        steps, samples, tol = (MODES if random else EXACT)[self.mode]
+        return (
+            steps if self.steps is None else self.steps,
+            samples if self.samples is None else self.samples,
+            tol if self.tol is None else self.tol,
+        )
 
-    @property
-    def count_steps(self) -> int:
-        return MODES[self.mode][0] if self.steps is None else self.steps
-
-    def cost(self, per_draw: int) -> int:
+    def cost(self, per_draw: int, random: bool = True) -> int:
         """Most sample-gradients that one derivative takes; a Hessian product counts as three."""
-        rows = 1 if self.mode == "frozen" else -(-self.count // per_draw) * per_draw
-        steps = self.count_steps
+        steps, samples, _ = self.settled(random)
+        drawn = random or self.mode == "covariance"
+        rows = 1 if self.mode == "frozen" else -(-samples // per_draw) * per_draw if drawn else per_draw
         each = {"implicit": 3 * max(1, steps), "covariance": 1, "unrolled": 4 * steps + 3 * POWER, "frozen": 3}
         return each[self.mode] * rows
 
@@ -102,9 +108,23 @@ class Solved:
     def draws(self) -> list[tuple[Any, int]]:
         """The noise under which the Hessian is taken: scores with the number of their draw."""
         score: Any = self.problem.score
+        if isinstance(score, SmoothedScore) and self.slope.mode == "covariance":  # needs more than a fixed few
+            score = replace(score, smoothing=replace(score.smoothing, fixed=False))
         if not isinstance(score, SmoothedScore) or not score.random:
             return [(score, 0)]
-        return [(score, draw) for draw in range(-(-self.slope.count // score.samples))]
+        return [(score, draw) for draw in range(-(-self.samples // score.samples))]
+
+    @property
+    def steps(self) -> int:
+        return self.slope.settled(self.problem.score.random)[0]
+
+    @property
+    def samples(self) -> int:
+        return self.slope.settled(self.problem.score.random)[1]
+
+    @property
+    def tol(self) -> float:
+        return self.slope.settled(self.problem.score.random)[2]
 
     def hessian(self, direction: Images) -> Images:
         """The Hessian of the score times a direction, on noise that is always the same."""
@@ -119,11 +139,11 @@ def implicit(solved: Solved, w: Images, hessian: Product) -> Images:
     soft = 1 / (1 + rho * eta * problem.prior.stiffness(delta))  # the preconditioner: groups near zero are stiff
     rest = torch.where(active, w, 0.0)
     q, curved = torch.zeros_like(w), torch.zeros_like(w)  # the solution so far, and H times it
-    goal, done = solved.slope.tol * norm(rest), norm(rest) == 0
+    goal, done = solved.tol * norm(rest), norm(rest) == 0
     eased = soft * rest
     way, size = eased, total(rest * eased)
     bent = torch.zeros_like(done)
-    for _ in range(solved.slope.count_steps):
+    for _ in range(solved.steps):
         turned = hessian(way)
         pushed = torch.where(active, way + rho * (turned + eta * problem.prior.bend(delta, way)), 0.0)
         curvature = total(way * pushed)
@@ -156,7 +176,7 @@ def unrolled(solved: Solved, w: Images) -> Images:
     with torch.enable_grad():
         x = problem.x.detach().requires_grad_()
         delta = solved.delta.detach()
-        for _ in range(solved.slope.count_steps):
+        for _ in range(solved.steps):
             grad = torch.stack([_graphed(score).value_and_grad(x + delta, draw)[1] for score, draw in solved.draws])
             delta = problem.prior.prox(share * (delta - length * grad.mean(0)), amount)
         (found,) = torch.autograd.grad(problem.map(delta), x, w, allow_unused=True)

@@ -52,6 +52,11 @@ def settle(seed: int | torch.Generator | None) -> int:
     return secrets.randbits(62) if seed is None else int(seed)
 
 
+def apart(seed: int, purpose: int) -> int:
+    """A seed whose noise never meets that of the seed itself: an attacker must not draw the defender's noise."""
+    return int(np.random.SeedSequence([seed, purpose, 0x5EED]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
 def antithetic(shape: tuple[int, ...], samples: int, seed: int, draw: int, like: Tensor) -> Float[Tensor, "m *s"]:
     """z_1, -z_1, z_2, -z_2, ...: one set of standard normal vectors. An odd last one has no partner."""
     state = np.random.SeedSequence([seed, draw]).generate_state(1, np.uint64)[0]

@@ -74,7 +74,9 @@ class MoreauGrad(Method):
         return self.slope.mode != "covariance"
 
     def slope_cost(self, gradients: Counts) -> Counts:
-        return torch.full_like(gradients, self.slope.cost(self.smoothing.samples if self.smoothing else 1))
+        noise = self.smoothing
+        cost = self.slope.cost(noise.samples if noise else 1, noise is not None and not noise.fixed)
+        return torch.full_like(gradients, cost)
 
     @property
     def noise(self) -> Smoothing | None:

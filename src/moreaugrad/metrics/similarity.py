@@ -67,15 +67,15 @@ def topk_intersection(a: Tensor, b: Tensor, k: float | int | None = None, per_pi
     pair = read_pair(a, b)
     first, second = ((planes(each) if per_pixel else each).flatten(1) for each in (pair.a, pair.b))
     checks.top("k", k, first.shape[1])
-    count = _count(k, first)
-    common = (leading(first, count) & leading(second, count)).sum(1)
-    return pair.answer(common.to(first.dtype) / count, itself=1, undefined=zero(first) | zero(second))
+    most = count(k, first)
+    common = (leading(first, most) & leading(second, most)).sum(1)
+    return pair.answer(common.to(first.dtype) / most, itself=1, undefined=zero(first) | zero(second))
 
 
-def leading(sizes: Flat, count: Int[Tensor, "n"]) -> Bool[Tensor, "n d"]:
-    """Which entries are the `count` largest of each row and not zero; the first of equal ones."""
+def leading(sizes: Flat, most: Int[Tensor, "n"]) -> Bool[Tensor, "n d"]:
+    """Which entries are the `most` largest of each row and not zero; the first of equal ones."""
     order = sizes.argsort(stable=True, dim=1, descending=True)
-    places = torch.arange(sizes.shape[1], device=sizes.device) < count[:, None]
+    places = torch.arange(sizes.shape[1], device=sizes.device) < most[:, None]
     return torch.zeros_like(places).scatter(1, order, places) & (sizes > 0)
 
 
@@ -91,7 +91,8 @@ def ranks(x: Flat) -> Flat:
     return torch.empty_like(x).scatter(1, order, (first + last).to(x.dtype) / 2)
 
 
-def _count(k: float | int | None, first: Flat) -> Int[Tensor, "n"]:
+def count(k: float | int | None, first: Flat) -> Int[Tensor, "n"]:
+    """How many entries of each row are its largest: 40 % of the non-zeros, a share of all, or a number."""
     filled = (first > 0).sum(1)
     if k is None:
         return torch.minimum((filled * 2 // 5).clamp(min=1), filled)

@@ -34,8 +34,8 @@ class Order:
 
     method: str = "sparse_moreau"
     attack: str = "topk"
-    epsilon: float = 3.0
-    norm: str = "l2"
+    epsilon: float | None = None  # None: the attack's own, else contest.EPSILON
+    norm: str | None = None  # None: the attack's own
     budget: int = 800  # gradients of a map that is judged
     attack_budget: int = 80  # of a map inside the attack
     seed: int = 0
@@ -104,7 +104,7 @@ def attack_image(image: Path, order: Order, request: Request, terminal: Terminal
     stem = request.out / f"{item.key}_attack"
     prepare(request.out, [f"{stem.name}.png", f"{stem.name}.json"], [image])
     classifier = load(request, terminal)
-    duel = Duel.of(classifier, order, request.options)
+    duel = Duel.of(classifier, order, _pictured(request.options, classifier))
     target = class_number(request.target, classifier)
     with terminal.bar(f"{order.attack} on {order.method}") as watch:
         affair = duel.fight(classifier.preprocess(item.pixels)[None], target, watch)
@@ -114,6 +114,14 @@ def attack_image(image: Path, order: Order, request: Request, terminal: Terminal
         terminal.say(line)
     terminal.say(f"-> {stem}.png, {stem}.json")
     return DONE
+
+
+def _pictured(options: dict[str, Any], classifier: Classifier) -> dict[str, Any]:
+    """The options with the picture in place of its file, for an attack that is told one."""
+    file = options.get("target_image")
+    if not isinstance(file, str):
+        return options
+    return options | {"target_image": classifier.preprocess(read(Path(file)).pixels)[None]}
 
 
 def figures(one: Explanation, other: Explanation) -> dict[str, float]:

@@ -24,6 +24,7 @@ from moreaugrad.run.options import make_method, taken
 from moreaugrad.tables import unknown
 
 ATTACKED, JUDGE, SECOND, START = range(4)  # added to the seed
+EPSILON = 3.0  # of an attack that must have a size and was told none
 SETTLED = ("attacked", "epsilon", "norm", "seed")  # fields of an attack that are not among its options
 
 
@@ -102,20 +103,23 @@ def settable(attack: str) -> list[str]:
 
 
 def make_attack(
-    attack: str, method: Method, epsilon: float, norm: str, seed: int, options: Mapping[str, Any]
+    attack: str, method: Method, epsilon: float | None, norm: str | None, seed: int, options: Mapping[str, Any]
 ) -> Attack:
-    """The attack; options that are None were not given."""
+    """The attack; its own norm where none is told, and its own size where it has one."""
     if "weights" in ATTACKS[attack].flags:
         raise ValueError(f"an attack must change images, got {attack!r}, which changes the network; use it in Python")
     known = settable(attack)
     for name in options:
         if name not in known:
             raise unknown(f"an option of {attack}", name, known)
-    given = {name: value for name, value in options.items() if value is not None}
-    needed = [each.name for each in fields(ATTACKS[attack].load()) if each.name in known and _required(each)]
+    kind, given = ATTACKS[attack].load(), dict(options)
+    size = next(each for each in fields(kind) if each.name == "epsilon")
+    given |= {} if norm is None else {"norm": norm}
+    given |= {} if epsilon is None and not _required(size) else {"epsilon": EPSILON if epsilon is None else epsilon}
+    needed = [each.name for each in fields(kind) if each.name in known and _required(each)]
     if missing := [name for name in needed if name not in given]:
         raise ValueError(f"{attack} must be told its {' and '.join(missing)}, got nothing; --set {missing[0]}=...")
-    made: Attack = ATTACKS[attack](method, epsilon, norm=norm, seed=seed + START, **given)
+    made: Attack = ATTACKS[attack](method, seed=seed + START, **given)
     return made
 
 

@@ -13,7 +13,6 @@ from moreaugrad.data.collect import collect, keys
 from moreaugrad.disk.ledger import Row
 from moreaugrad.run.contest import settable, shared_out
 from moreaugrad.run.jobs import load, prepare
-from moreaugrad.run.options import taken
 from moreaugrad.run.request import Request
 from moreaugrad.run.resumable import DONE, NOT_FINISHED
 from moreaugrad.run.robustness import Standing, run_study
@@ -21,8 +20,6 @@ from moreaugrad.run.sources import Files, Pixels, Source
 from moreaugrad.run.study import DISTANCE, FLOOR, STRONGEST, Study, names
 from moreaugrad.run.terminal import Terminal
 from moreaugrad.zoo.classifier import Classifier
-
-SPARSITY = 0.05  # of sparse methods that were told nothing, as in a comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +83,6 @@ def made(words: Mapping[str, str], terms: Mapping[str, Any], options: Mapping[st
     """The study that was asked for in words."""
     methods, attacks = names(words["methods"]), names(words["attacks"])
     of_methods, of_attacks = shared_out(options, methods, attacks)
-    for name, given in of_methods.items():
-        if "sparsity" in taken(name) and not {"eta", "sparsity"} & set(given):
-            given["sparsity"] = SPARSITY
     for name, given in of_attacks.items():
         for option in ("steps", "restarts"):
             if option in settable(name):
