@@ -600,3 +600,16 @@ def test_rounding_does_not_leave_the_ball(norm, epsilon):
         length = delta.norm(dim=1) if norm == "l2" else delta.abs().amax(1)
         assert length.max() <= epsilon * (1 + 1e-6)
         assert length.min() >= epsilon * (1 - 1e-2)  # a change of 1e-3 has few digits beside an x of 1.5
+
+
+@pytest.mark.parametrize(
+    ("box", "kind", "message"),
+    [
+        (("a", "b"), TypeError, "box must hold two numbers"),
+        ((1.0, 0.0), ValueError, "box must have low below high"),
+        ((torch.zeros(5, 1, 1) - 9, torch.ones(5, 1, 1) * 9), ValueError, r"broadcast over the inputs .*\(C, 1, 1\)"),
+    ],
+)
+def test_boxes_that_are_none(box, kind, message):
+    with pytest.raises(kind, match=message):
+        TopK(mg.Gradient(convolutional().double()), 1.0, box=box, steps=1).perturb(pictures())

@@ -72,13 +72,23 @@ def box_form(given: Any) -> None:
             f"box must be (low, high), None for no box, or 'model' for what the model knows of its pictures, "
             f"got {given!r}"
         )
-    low, high = (torch.as_tensor(end, dtype=torch.float64, device="cpu") for end in given)
-    if not bool((low < high).all()):
+    try:
+        low, high = (torch.as_tensor(end, dtype=torch.float64, device="cpu") for end in given)
+        ordered = bool((low < high).all())
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"box must hold two numbers, or two tensors of one shape, got {given!r}") from None
+    if not ordered:
         raise ValueError(f"box must have low below high, got {given!r}")
 
 
 def inside(x: Tensor, low: Tensor, high: Tensor) -> None:
     """An image outside the box cannot be left where it is."""
+    for end in (low, high):
+        if end.ndim > x.ndim or any(a not in (1, b) for a, b in zip(end.shape[::-1], x.shape[::-1], strict=False)):
+            raise ValueError(
+                f"box must have ends that broadcast over the inputs {tuple(x.shape)}, got {tuple(end.shape)}; "
+                "give numbers, or one value per channel as (C, 1, 1)"
+            )
     slack = 1e-5 * (high - low)
     out = ((x < low - slack) | (x > high + slack)).flatten(1).any(1)
     if bool(out.any()):
