@@ -17,22 +17,23 @@ from captum.log import log_usage
 from torch import Tensor
 
 from moreaugrad import checks
-from moreaugrad.contracts import Counts, ForwardFunc, Images, Outcome, Target, Watch
+from moreaugrad.contracts import ForwardFunc, Images, Outcome, Target, Watch
 from moreaugrad.core import targets
 from moreaugrad.core.engine import HALF, MANY, PRECISIONS, Engine
 from moreaugrad.core.engine import settle as precision_for
-from moreaugrad.core.noise import Smoothing, settle
+from moreaugrad.core.noise import settle
 from moreaugrad.core.packing import Packing
 from moreaugrad.core.scores import KINDS, ClassScore, safe_block, safe_rows
 from moreaugrad.disk.explanation import Explanation
 from moreaugrad.methods import QUALITY
 from moreaugrad.methods.call import Asked, Call, answer, arguments, black, further, plain, shape, target_told
 from moreaugrad.methods.progress import progress
+from moreaugrad.methods.traits import Traits
 from moreaugrad.shapes import put, roomy
 
 
 @dataclass(frozen=True, eq=False)
-class Method(Attribution):  # type: ignore[misc]
+class Method(Traits, Attribution):  # type: ignore[misc]
     """A way to explain a class score. `attribute` follows Captum to the letter; `explain` says more."""
 
     forward_func: ForwardFunc  # a module in evaluation mode, or any callable
@@ -61,56 +62,6 @@ class Method(Attribution):  # type: ignore[misc]
     def _engines(self) -> dict[tuple[str, bool], Engine]:
         """Kept from call to call, so that compiling is paid once."""
         return {}
-
-    @property
-    def noise(self) -> Smoothing | None:
-        """The smoothing that makes the method random, if any."""
-        return None
-
-    @property
-    def per_image(self) -> int:
-        """How many rows of an image are there to be run together."""
-        return 1 if self.noise is None else self.noise.samples
-
-    @property
-    def random(self) -> bool:
-        """Whether another seed gives another map."""
-        return self.noise is not None
-
-    @property
-    def once(self) -> bool:
-        """Whether one gradient per image is all: then it does not pay to make the network fast first."""
-        return False
-
-    @property
-    def differentiable(self) -> bool:
-        """Whether the map itself has a derivative that `create_graph=True` can give."""
-        return False
-
-    @property
-    def derived(self) -> bool:
-        """Whether the derivative is found beside the map: then the map itself is made without a graph."""
-        return False
-
-    @property
-    def second_order(self) -> bool:
-        """Whether that derivative needs the network's second one, which a network with kinks does not have."""
-        return True
-
-    def slope_cost(self, gradients: Counts) -> Counts:
-        """What the derivative of a map costs beside the map: each gradient is differentiated, which counts as two; a
-        map that took none takes one."""
-        return (2 * gradients).clamp_min(1)
-
-    @property
-    def reference(self) -> str | None:
-        """For methods that compare with a baseline: which one where none is given, 'black' or 'zero'."""
-        return None
-
-    @property
-    def several(self) -> Sequence[Mapping[str, Any]] | None:
-        """The options of each map, where several are made of each image."""
-        return None
 
     def compute(self, call: Call) -> Outcome:
         """What the method itself does."""
