@@ -21,7 +21,7 @@ from moreaugrad.run import resumable
 from moreaugrad.run.cli import main
 from moreaugrad.run.resumable import Files
 from moreaugrad.run.training import Recipe, Training, accuracy, normalised
-from moreaugrad.run.training_files import halved
+from moreaugrad.run.training_recipes import halved
 from moreaugrad.zoo import load_model, resnet
 from moreaugrad.zoo.checkpoint import WeightsUnavailableError
 from moreaugrad.zoo.resnet import ResNet18
@@ -89,7 +89,8 @@ def test_it_learns_and_the_file_holds_what_was_measured(folder, run, arrays):
     assert (code, err) == (0, "")
     assert len(out.splitlines()) == 13
     log = lines("net.log.jsonl")
-    assert [set(line) for line in log] == [{"epoch", "lr", "train_loss", "test_accuracy", "seconds"}] * 12
+    measured = {"epoch", "lr", "train_loss", "test_accuracy", "test_accuracy_noisy", "seconds"}
+    assert [set(line) for line in log] == [measured] * 12
     assert [line["epoch"] for line in log] == list(range(1, 13))
     assert log[-1]["train_loss"] < 0.8 * log[0]["train_loss"]
     assert log[-1]["test_accuracy"] > 0.9

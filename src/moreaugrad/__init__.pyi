@@ -1,8 +1,15 @@
 from .attacks import ATTACKS as ATTACKS
 from .attacks.result import Attacked as Attacked
 from .attacks.result import strongest as strongest
+from .certification.bounded import Clipped as Clipped
+from .certification.bounded import Odds as Odds
+from .certification.bounded import Votes as Votes
+from .certification.certificate import Certificate as Certificate
+from .certification.certify import certify as certify
 from .core.implicit import Slope as Slope
 from .core.noise import Smoothing as Smoothing
+from .core.smoothness import Smoothness as Smoothness
+from .core.smoothness import smoothness as smoothness
 from .core.solvers import DualAveraging as DualAveraging
 from .core.solvers import PaperAlgorithm as PaperAlgorithm
 from .core.solvers import ProximalGradient as ProximalGradient
@@ -32,5 +39,6 @@ from .run.pipeline import explain as explain
 from .run.robustness import run_study as run_study
 from .run.study import Study as Study
 from .zoo import load_model as load_model
+from .zoo.pixels import in_pixels as in_pixels
 
 __version__: str

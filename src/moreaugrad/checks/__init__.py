@@ -5,6 +5,7 @@ Knows no method and calls no model. Returns nothing, or the value in the form th
 
 from moreaugrad.checks.options import at_least as at_least
 from moreaugrad.checks.options import can as can
+from moreaugrad.checks.options import certifiable as certifiable
 from moreaugrad.checks.options import device as device
 from moreaugrad.checks.options import fixed_eta as fixed_eta
 from moreaugrad.checks.options import flag as flag

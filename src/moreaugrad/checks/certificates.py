@@ -102,6 +102,18 @@ def twice(alpha: float, needed: bool) -> None:
         )
 
 
+def steepness(low: float, high: float, L: float) -> None:
+    """Bounds on the length of a gradient of the average of an L-Lipschitz score."""
+    for name, value in (("the lower", low), ("the upper", high)):
+        number(f"{name} bound on the length of the gradient", value)
+    if not 0 <= low <= high <= L:
+        got = f"{low!r}" if low == high else f"{low!r} to {high!r}"
+        raise ValueError(
+            f"the length of the gradient must lie within [0, L], lower bound first, got {got} with L={L!r}; where "
+            "an estimate less its error is negative give 0, where it passes L by rounding give L"
+        )
+
+
 def radius(epsilon: float) -> None:
     number("epsilon", epsilon)
     if not (epsilon >= 0 and math.isfinite(epsilon)):

@@ -56,6 +56,16 @@ def smoothing(noise_level: float | None, samples: int, sigma: float | None) -> N
     at_least("samples", samples, 1)
 
 
+def certifiable(bounds: Any, sigma: float | None) -> None:
+    """rho="certified" needs the curvature of the score, which a range and a fixed sigma bound."""
+    if bounds is None or sigma is None:
+        raise ValueError(
+            "rho='certified' needs a score with a known range under noise of a fixed sigma, got "
+            f"{'no range' if bounds is None else 'no fixed sigma'}; take score='prob' and Smoothing(sigma=...), or "
+            "give rho='certified' to certify, with what else is known of the network"
+        )
+
+
 def smooth(given: object, kind: type, needed: bool = False) -> None:
     if given is None and needed:
         raise ValueError("smoothing must be a Smoothing, got None; without noise use the method `gradient`")

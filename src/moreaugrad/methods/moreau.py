@@ -12,6 +12,7 @@ import torch
 from moreaugrad import checks
 from moreaugrad.contracts import Counts, Images, Outcome, Prior, Solution, Solver
 from moreaugrad.core.again import Given
+from moreaugrad.core.certificates import certified_rho, lam_range
 from moreaugrad.core.envelope import Envelope
 from moreaugrad.core.implicit import Slope, Solved
 from moreaugrad.core.noise import Smoothing
@@ -35,7 +36,7 @@ class MoreauGrad(Method):
     As rho goes to 0 it goes to the plain gradient of the smoothed score.
     """
 
-    rho: float = 1.0  # envelope radius, in squared units of the input
+    rho: float = 1.0  # envelope radius, in squared units of the input; "certified": half of the largest sound one
     smoothing: Smoothing | None = field(default_factory=Smoothing, kw_only=True)  # None: the score as it is
     budget: int | str = field(default=800, kw_only=True)  # sample-gradients per image, or fast | balanced | best
     seed: int | torch.Generator | None = field(default=0, kw_only=True)
@@ -45,8 +46,11 @@ class MoreauGrad(Method):
 
     def __post_init__(self) -> None:
         Method.__post_init__(self)
-        checks.positive("rho", self.rho)
         checks.smooth(self.smoothing, Smoothing)
+        told: Any = self.rho
+        if isinstance(told, str):
+            object.__setattr__(self, "rho", self._certified(told))
+        checks.positive("rho", self.rho)
         checks.seed(self.seed)
         if self.relative_error is not None:
             checks.positive("relative_error", self.relative_error)
@@ -55,6 +59,16 @@ class MoreauGrad(Method):
         checks.weights(self.weight, self.share)
         if self.slope.mode == "covariance":
             checks.under_noise(self.smoothing is not None)
+
+    def _certified(self, word: str) -> float:
+        """theta/lam with theta = 1/2, where a range and sigma are known; `certify` knows more ways."""
+        checks.one_of("rho", word, {"certified": None})
+        bounds: Any = (0.0, 1.0) if self.score == "prob" else getattr(self.forward_func, "bounds", None)
+        sigma = self.smoothing.sigma if self.smoothing is not None else None
+        checks.certifiable(bounds if self.score != "logprob" else None, sigma)
+        assert sigma is not None
+        low, high = bounds
+        return certified_rho(lam_range(low, high, sigma))
 
     @property
     def slope(self) -> Slope:

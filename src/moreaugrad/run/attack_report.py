@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from dataclasses import fields
@@ -14,12 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from moreaugrad.disk import pictures
-from moreaugrad.disk.files import replacing
 from moreaugrad.metrics import METRICS
 from moreaugrad.run import contest
 from moreaugrad.run.options import told
-from moreaugrad.run.report import versions
-from moreaugrad.run.study import plain
+from moreaugrad.run.report import channels_last, cut, seen, strict, versions, write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,18 +77,9 @@ def facts(affair: Affair) -> dict[str, Any]:
     return told_all
 
 
-def strict(value: Any) -> Any:
-    """As strict JSON has it: no NaN, no infinity, no objects."""
-    if isinstance(value, dict):
-        return {key: strict(each) for key, each in value.items()}
-    found = plain(value)
-    return None if isinstance(found, float) and not math.isfinite(found) else found
-
-
 def write(affair: Affair, known: dict[str, Any], stem: Path) -> None:
     """Both files, each whole or not at all."""
-    with replacing(stem.with_name(f"{stem.name}.json")) as file:
-        file.write((json.dumps(known, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    write_json(known, stem.with_name(f"{stem.name}.json"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an all-zero map was mentioned by the method
         figure = picture(affair, known)
@@ -121,16 +109,16 @@ def lines(known: dict[str, Any]) -> list[str]:
 def picture(affair: Affair, known: dict[str, Any]) -> Figure:
     """Input, attacked input, what was added (enlarged), and the two maps."""
     model = affair.duel.classifier
-    delta = _pixels((affair.found.x - affair.x)[0] * model.std)
+    delta = channels_last((affair.found.x - affair.x)[0] * model.std)
     factor = enlargement(delta)
     grown = "no change" if factor == 0 else f"change, {factor:g} times enlarged"
     distance = known["metrics"]["normalised_distance"]
     by_chance = f" (two seeds {_figure(distance['two_seeds'], 2)})" if known["random_map"] else ""
     tiles: list[tuple[str, Any]] = [
-        (f"input\n{_guess(known['before'])}", _photo(affair.x, model)),
-        (f"attacked input\n{_guess(known['after'])}", _photo(affair.found.x, model)),
+        (f"input\n{_guess(known['before'])}", seen(affair.x, model)),
+        (f"attacked input\n{_guess(known['after'])}", seen(affair.found.x, model)),
         (f"{grown}\n{_change(known, short=True)}", (0.5 + factor * delta).clip(0, 1)),
-        (f"map before\nof {_cut(_target(known))}", affair.before.map[0]),
+        (f"map before\nof {cut(_target(known))}", affair.before.map[0]),
         (f"map after, same class\ndistance {_figure(distance['attacked'], 2)}{by_chance}", affair.after.map[0]),
     ]
     intended = ", as intended" if known["class_is_to_change"] and not known["kept"] else ""
@@ -174,12 +162,8 @@ def _named(said: dict[str, Any]) -> str:
     return f"{said['label']} (class {said['class']})" if said["label"] else f"class {said['class']}"
 
 
-def _cut(name: str) -> str:
-    return name if len(name) <= 28 else f"{name[:25]}..."
-
-
 def _guess(said: dict[str, Any]) -> str:
-    return f"{_cut(str(said['label'] or 'class ' + str(said['class'])))}: {said['probability']:.3f}"
+    return f"{cut(str(said['label'] or 'class ' + str(said['class'])))}: {said['probability']:.3f}"
 
 
 def _figure(value: float | None, digits: int = 3) -> str:
@@ -202,12 +186,3 @@ def _against(figure: dict[str, Any], known: dict[str, Any]) -> str:
 
 def _count(gradients: Any) -> int:
     return 0 if gradients is None else int(gradients)
-
-
-def _pixels(values: Tensor) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = values.detach().cpu().double().permute(1, 2, 0).numpy()
-    return found
-
-
-def _photo(x: Tensor, model: Any) -> NDArray[np.float64]:
-    return _pixels(x[0] * model.std + model.mean).clip(0, 1)

@@ -13,6 +13,7 @@ import typer
 from moreaugrad.methods import METHODS, QUALITY
 from moreaugrad.run import cli_train
 from moreaugrad.run.cli_attack import attack, robustness
+from moreaugrad.run.cli_certify import certify
 from moreaugrad.run.cli_train_mask import train_mask
 from moreaugrad.run.request import Request
 from moreaugrad.run.terminal import Terminal
@@ -27,6 +28,7 @@ app.add_typer(cli_train.app, name="train")
 app.command("train-mask")(train_mask)
 app.command()(attack)
 app.command()(robustness)
+app.command()(certify)
 
 Images = Annotated[list[str], typer.Argument(help="Image files, folders or patterns.", show_default=False)]
 Picture = Annotated[Path, typer.Argument(help="An image file.", show_default=False)]

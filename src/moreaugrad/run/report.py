@@ -10,9 +10,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
 from moreaugrad.disk import pictures
+from moreaugrad.disk.files import replacing
 from moreaugrad.run.options import told
 from moreaugrad.run.pipeline import ExplainBatch, Record
+from moreaugrad.run.study import plain
+from moreaugrad.zoo.classifier import Classifier
 
 RESULTS = "results.jsonl"
 
@@ -71,6 +78,37 @@ def cost(record: Record) -> str:
 
 def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in ("moreaugrad", "torch")}
+
+
+def strict(value: Any) -> Any:
+    """As strict JSON has it: no NaN, no infinity, no objects."""
+    if isinstance(value, dict):
+        return {key: strict(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(each) for each in value]
+    found = plain(value)
+    return None if isinstance(found, float) and not math.isfinite(found) else found
+
+
+def write_json(known: dict[str, Any], file: Path) -> None:
+    """A whole file of strict JSON, or none."""
+    with replacing(file) as handle:
+        handle.write((json.dumps(known, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def cut(name: str) -> str:
+    """A label that fits above a tile."""
+    return name if len(name) <= 28 else f"{name[:25]}..."
+
+
+def seen(x: Tensor, model: Classifier) -> NDArray[np.float64]:
+    """The one image of a batch as a picture in [0, 1]."""
+    return channels_last(x[0] * model.std + model.mean).clip(0, 1)
+
+
+def channels_last(values: Tensor) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = values.detach().cpu().double().permute(1, 2, 0).numpy()
+    return found
 
 
 def _number(value: Any) -> float | bool | None:

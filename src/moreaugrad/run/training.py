@@ -1,4 +1,4 @@
-"""Training of the ResNet-18 for small images: the recipe and its loop. Reads no data and writes no file.
+"""Training of networks for small images: the loop of a recipe. Reads no data and writes no file.
 
 Augmentation, order and noise come from one generator on the device; the caller's random state stays as it is.
 """
@@ -20,12 +20,11 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from moreaugrad import checks
 from moreaugrad.contracts import Watch, unwatched
 from moreaugrad.core.engine import numerics
-from moreaugrad.data.arrays import CLASSES, Arrays
+from moreaugrad.data.arrays import Arrays
 from moreaugrad.data.augment import crop_and_flip
-from moreaugrad.zoo.resnet import ACTIVATIONS, MEAN, STD, ResNet18
+from moreaugrad.run.training_recipes import LipschitzRecipe, Recipe, Scale, fresh
 
 log = logging.getLogger("moreaugrad")
 
@@ -33,53 +32,20 @@ Pixels = UInt8[Tensor, "n h w c"]
 AT_ONCE = 500  # test images per call
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How a network is trained: SGD with Nesterov momentum, a linear warm-up, then half a cosine down to 0."""
-
-    activation: str = "softplus"
-    beta: float = 1.0  # steepness of softplus
-    noise_sigma: float = 0.0  # Gaussian noise on the normalised input
-    epochs: int = 200
-    warm_up: int = 5  # epochs, at most half of all
-    batch: int = 512
-    lr: float = 0.2  # the highest
-    momentum: float = 0.9
-    weight_decay: float = 5e-4  # of convolutions and the linear layer; norms and biases have none
-    seed: int = 0  # of the first weights, the order and the augmentation
-    width: int = 64  # channels of the first stage
-
-    def __post_init__(self) -> None:
-        checks.one_of("activation", self.activation, ACTIVATIONS)
-        for name in ("beta", "lr"):
-            checks.positive(name, getattr(self, name))
-        for name in ("noise_sigma", "weight_decay", "momentum"):
-            checks.not_negative(name, getattr(self, name))
-        for name in ("epochs", "batch", "width"):
-            checks.at_least(name, getattr(self, name), 1)
-        for name in ("seed", "warm_up"):
-            checks.at_least(name, getattr(self, name), 0)
-
-    def rate(self, done: float) -> float:
-        """The learning rate after so many epochs."""
-        rise = min(self.warm_up, self.epochs / 2)
-        if done < rise:
-            return self.lr * done / rise
-        return self.lr * (1 + math.cos(math.pi * (done - rise) / (self.epochs - rise))) / 2
-
-
 class Training:
     """A network on its way. `state` is everything that changes from epoch to epoch."""
 
-    def __init__(self, recipe: Recipe, arrays: Arrays, device: torch.device, compile: bool = False) -> None:
+    def __init__(
+        self, recipe: Recipe | LipschitzRecipe, arrays: Arrays, device: torch.device, compile: bool = False
+    ) -> None:
         self.recipe, self.device, self.on_gpu = recipe, device, device.type == "cuda"
         self.x, self.y = _on(device, arrays.x_train, arrays.y_train)
         self.test = _on(device, arrays.x_test, arrays.y_test)
         self.batch = min(recipe.batch, len(self.x))
         self.steps = len(self.x) // self.batch  # what is left over by one epoch may be in the next
-        self.identity = asdict(recipe) | {"data": arrays.digest(), "device": device.type}
+        self.identity = asdict(recipe) | {"network": recipe.network, "data": arrays.digest(), "device": device.type}
         self.network = fresh(recipe).to(device).to(memory_format=torch.channels_last)
-        self.optimiser = self._optimiser()
+        self.optimiser = recipe.optimiser(self.network)
         self.generator = torch.Generator(device).manual_seed(recipe.seed)
         self.history: list[dict[str, Any]] = []  # a line per epoch
         self.forward = self._compiled() if compile else self.network
@@ -94,6 +60,8 @@ class Training:
 
     def told(self, line: dict[str, Any]) -> str:
         accurate = f"loss {line['train_loss']:.4f}, test {100 * line['test_accuracy']:.2f} %"
+        if "test_accuracy_noisy" in line:
+            accurate += f" ({100 * line['test_accuracy_noisy']:.2f} % under noise)"
         return f"epoch {line['epoch']} of {self.recipe.epochs}: {accurate}, {line['seconds']:.1f} s"
 
     def advance(self, watch: Watch = unwatched) -> dict[str, Any]:
@@ -114,10 +82,19 @@ class Training:
                 f"than {self.recipe.lr:g}"
             )
         line = {"epoch": done + 1, "lr": round(self.recipe.rate(done + 0.5), 6), "train_loss": round(loss, 5)}
-        line["test_accuracy"] = accuracy(self.network, *self.test)
+        line |= self.tested(self.network)
         line["seconds"] = round(time.perf_counter() - began, 3)
         self.history.append(line)
         return line
+
+    def tested(self, network: nn.Module) -> dict[str, float]:
+        """The accuracy on the test images and, where noise is trained for, on one draw of noise for each of them."""
+        found = {"test_accuracy": accuracy(network, *self.test, self.recipe.scale)}
+        if self.recipe.noise_sigma:
+            draw = torch.Generator(self.device).manual_seed(self.recipe.seed + 1 + len(self.history))
+            noise = Noise(self.recipe.noise_sigma, draw)
+            found["test_accuracy_noisy"] = accuracy(network, *self.test, self.recipe.scale, noise)
+        return found
 
     def state(self) -> dict[str, Any]:
         return {
@@ -138,18 +115,16 @@ class Training:
     def _step(self, which: Int[Tensor, "n"]) -> Float[Tensor, ""]:
         x = self._input(crop_and_flip(self.x[which], self.generator))
         with self._precision():
-            loss = F.cross_entropy(self.forward(x), self.y[which])
+            loss = F.cross_entropy(self.recipe.temperature * self.forward(x).float(), self.y[which])
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         self.optimiser.step()
+        self.recipe.settle(self.network)
         return loss.detach()
 
     def _input(self, pixels: Pixels) -> Float[Tensor, "n c h w"]:
-        x = normalised(pixels)
-        if not self.recipe.noise_sigma:
-            return x
-        noise = torch.randn(pixels.shape, generator=self.generator, device=self.device)
-        return x + self.recipe.noise_sigma * noise.permute(0, 3, 1, 2)
+        x = normalised(pixels, self.recipe.scale)
+        return Noise(self.recipe.noise_sigma, self.generator).on(x) if self.recipe.noise_sigma else x
 
     def _precision(self) -> Any:
         return torch.autocast("cuda", torch.bfloat16) if self.on_gpu else nullcontext()
@@ -158,15 +133,6 @@ class Training:
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.rate(done)
 
-    def _optimiser(self) -> torch.optim.SGD:
-        every = list(self.network.parameters())
-        groups = [
-            {"params": [each for each in every if each.ndim > 1], "weight_decay": self.recipe.weight_decay},
-            {"params": [each for each in every if each.ndim <= 1], "weight_decay": 0.0},
-        ]
-        momentum = self.recipe.momentum
-        return torch.optim.SGD(groups, self.recipe.lr, momentum=momentum, nesterov=momentum > 0)
-
     def _compiled(self) -> Any:
         """The compiled network after one trial, which leaves no trace; the network itself where that fails."""
         before = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
@@ -174,7 +140,7 @@ class Training:
         self.network.train()
         try:
             with self._precision():
-                loss = quick(normalised(self.x[: self.batch])).float().square().mean()
+                loss = quick(normalised(self.x[: self.batch], self.recipe.scale)).float().square().mean()
             loss.backward()
         except Exception as error:  # the compiler's own, the C++ compiler's, a missing one's: all mean the same
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -185,31 +151,42 @@ class Training:
         return quick
 
 
-def fresh(recipe: Recipe) -> ResNet18:
-    """The network with the first weights of the recipe's seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(recipe.seed)
-        return ResNet18(CLASSES, recipe.activation, recipe.beta, recipe.width)
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Gaussian noise of one size, drawn anew at each call."""
+
+    sigma: float
+    generator: torch.Generator
+
+    def on(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        last = x.permute(0, 2, 3, 1)  # the order in memory
+        return x + self.sigma * torch.randn(last.shape, generator=self.generator, device=x.device).permute(0, 3, 1, 2)
 
 
-def accuracy(network: nn.Module, x: Pixels, y: Int[Tensor, "n"]) -> float:
+def accuracy(
+    network: nn.Module, x: Pixels, y: Int[Tensor, "n"], scale: Scale = Recipe.scale, noise: Noise | None = None
+) -> float:
     """The share of images that get their label, in float32 throughout."""
     network.eval()
+    right = 0
     with torch.no_grad(), numerics("float32", x.is_cuda):
-        right = sum((network(normalised(some)).argmax(1) == labels).sum() for some, labels in _parts(x, y))
+        for some, labels in _parts(x, y):
+            seen = normalised(some, scale)
+            right += (network(noise.on(seen) if noise else seen).argmax(1) == labels).sum()
     return int(right) / len(x)
 
 
-def normalised(pixels: Pixels) -> Float[Tensor, "n c h w"]:
+def normalised(pixels: Pixels, scale: Scale = Recipe.scale) -> Float[Tensor, "n c h w"]:
     """As the view of the trained model does it; channels last in memory."""
-    mean, std = _scale(pixels.device)
+    mean, std = _on_device(scale, pixels.device)
     return ((pixels.float() / 255 - mean) / std).permute(0, 3, 1, 2)
 
 
 @cache
-def _scale(device: torch.device) -> tuple[Tensor, Tensor]:
+def _on_device(scale: Scale, device: torch.device) -> tuple[Tensor, Tensor]:
     """Once per device: sending them at each step would make the host wait for the GPU."""
-    return torch.tensor(MEAN, device=device), torch.tensor(STD, device=device)
+    mean, std = scale
+    return torch.tensor(mean, device=device), torch.tensor(std, device=device)
 
 
 def _parts(x: Pixels, y: Int[Tensor, "n"]) -> Iterator[tuple[Pixels, Int[Tensor, "m"]]]:

@@ -29,6 +29,15 @@ MODELS = Table(
         "ResNet-18 with softplus, trained on CIFAR-10 by `moreaugrad train cifar10`",
         frozenset({"included"}),
     ),
+    lipschitz=Entry(
+        "moreaugrad.zoo.lipschitz:lipschitz",
+        "1-Lipschitz network for 32 x 32 images; random weights unless a file is given",
+    ),
+    lipschitz_cifar10=Entry(
+        "moreaugrad.zoo.lipschitz:lipschitz_cifar10",
+        "1-Lipschitz network, trained on CIFAR-10 by `moreaugrad train cifar10 --network lipschitz`",
+        frozenset({"included"}),
+    ),
     **{
         "timm/NAME": Entry("moreaugrad.zoo.named:timm_model", "any classifier of timm, e.g. timm/resnet50"),
         "torchvision/NAME": Entry(

@@ -9,6 +9,7 @@ from moreaugrad.core.certificates.budgets import normalised_distance as normalis
 from moreaugrad.core.certificates.budgets import support_entrants as support_entrants
 from moreaugrad.core.certificates.budgets import support_survivors as support_survivors
 from moreaugrad.core.certificates.budgets import swap_cost as swap_cost
+from moreaugrad.core.certificates.budgets import topk_members as topk_members
 from moreaugrad.core.certificates.budgets import topk_overlap as topk_overlap
 from moreaugrad.core.certificates.constants import dual_error as dual_error
 from moreaugrad.core.certificates.constants import holder_prox as holder_prox
@@ -36,3 +37,7 @@ from moreaugrad.core.certificates.sampling import err_bernstein as err_bernstein
 from moreaugrad.core.certificates.sampling import err_stein as err_stein
 from moreaugrad.core.certificates.sampling import kl_interval as kl_interval
 from moreaugrad.core.certificates.sampling import variance_bound as variance_bound
+from moreaugrad.core.certificates.steep import SteepCertificate as SteepCertificate
+from moreaugrad.core.certificates.steep import bend_lipschitz as bend_lipschitz
+from moreaugrad.core.certificates.steep import lam_steep as lam_steep
+from moreaugrad.core.certificates.steep import local_lipschitz as local_lipschitz

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from moreaugrad.checks import certificates as rules
@@ -37,6 +37,20 @@ def topk_overlap(scores: Any, k: int, budget: float) -> int:
         else:
             most = leave - 1
     return k - lost
+
+
+def topk_members(scores: Any, k: int, budget: float) -> Bool[Tensor, "d"]:
+    """Which of the k largest scores surely stay, each by itself: whatever pushes one out lowers it to, or lifts
+    above it, the first score outside, (score - first)^2/2 at the least. There are never more than `topk_overlap`."""
+    values = rules.entries("scores", scores)
+    rules.top(k, values.numel())
+    rules.budget(budget)
+    ordered = values.sort(descending=True, stable=True)
+    stay = torch.zeros_like(values, dtype=torch.bool)
+    outside = ordered.values[k] if k < len(values) else torch.tensor(-torch.inf)
+    costs = (ordered.values[:k] - outside).square() / 2 * (1 - _SLACK)
+    stay[ordered.indices[:k]] = costs > budget * budget
+    return stay
 
 
 def swap_cost(members: Float[Tensor, "j"], rest: Float[Tensor, "j"]) -> float:

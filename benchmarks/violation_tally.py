@@ -1,0 +1,157 @@
+"""Judges maps against what was certified, apart from the package's own judgement, and keeps the score."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from benchmarks.violation_attackers import Duel, Look
+from moreaugrad.core import certificates as cert
+
+SLACK = 1 + 1e-9  # for the rounding of norms
+SOLVED = 1e-10  # a map with a larger residual, of its dual gradient's length or of 1, is no attempt
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What the maps of some attempts did, one entry per attempt."""
+
+    moved: Tensor  # |map - map at x|
+    distance: Tensor  # the same of maps over their lengths
+    stayed: Tensor  # attempts by units: which of the top ones are still among them
+    survivors: Tensor  # non-zero units that still are
+    entrants: Tensor  # zeros that no longer are
+
+    def broken(self, i: int, claim: Any) -> set[str]:
+        """The statements that attempt i breaks."""
+        wrong = {
+            "budget": float(self.moved[i]) > claim.budget * SLACK,
+            "distance": float(self.distance[i]) > claim.distance * SLACK,
+            "cosine": 1 - float(self.distance[i]) ** 2 / 2 < claim.cosine - 1e-12,
+            "overlap": int(self.stayed[i].sum()) < claim.overlap,
+            "members": bool((claim.members.flatten().cpu() & ~self.stayed[i]).any()),
+        }
+        if claim.survivors is not None:
+            few, many = int(self.survivors[i]) < claim.survivors, int(self.entrants[i]) > claim.entrants
+            wrong["support"] = few or many
+        return {name for name, is_so in wrong.items() if is_so}
+
+
+def see(duel: Duel, look: Look) -> Seen:
+    claim, threshold = duel.certificate, duel.case.threshold
+    after, before = look.maps.flatten(1), claim.map.flatten()[None]
+    sizes, own = sizes_of(duel, look.maps), sizes_of(duel, claim.map[None])
+    tops = [
+        torch.zeros_like(each, dtype=torch.bool).scatter(1, each.topk(claim.k).indices, True) for each in (sizes, own)
+    ]
+    alive, now = threshold.norms(before) > 0, threshold.norms(after) > 0
+    return Seen(
+        (after - before).norm(dim=1).cpu(),
+        (normalize(after) - normalize(before)).norm(dim=1).cpu(),
+        (tops[0] & tops[1]).cpu(),
+        (alive & now).sum(1).cpu(),
+        (~alive & now).sum(1).cpu(),
+    )
+
+
+def sizes_of(duel: Duel, maps: Tensor) -> Tensor:
+    """What is ranked: sizes of entries, of groups, or of pixels over their channels."""
+    units = duel.certificate.units
+    if units == "groups":
+        return duel.case.threshold.norms(maps)
+    return maps.abs().flatten(1) if units == "entries" else maps.norm(dim=1).flatten(1)
+
+
+def restated(duel: Duel, lipschitz: float | None = None, dual: float | None = None, error: float = 0.0) -> Any:
+    """The certificate by other constants, of the map and of the dual gradient, or with room for one more error."""
+    found, case = duel.certificate, duel.case
+    lipschitz = found.lipschitz if lipschitz is None else lipschitz
+    budget = found.budget + (lipschitz - found.lipschitz) * found.epsilon + error
+    sizes = sizes_of(duel, found.map[None])[0]
+    told = {
+        "lipschitz": lipschitz,
+        "budget": budget,
+        "overlap": cert.topk_overlap(sizes, found.k, budget),
+        "members": cert.topk_members(sizes, found.k, budget),
+        "distance": cert.normalised_distance(budget, found.norm),
+        "cosine": math.sqrt(1 - (budget / found.norm) ** 2) if budget < found.norm else -1.0,
+    }
+    if found.survivors is not None:
+        true = cert.lip_dual(case.rho, case.lam, case.beta)
+        moves = found.dual_budget + ((true if dual is None else dual) - true) * found.epsilon
+        moves += cert.dual_error(0.0, error, case.rho, case.lam, case.beta)
+        norms = case.threshold.norms(found.map[None])[0]
+        slacks = case.threshold.eta - case.threshold.norms(duel.home.dual)[0][norms == 0]
+        told |= {"dual_budget": moves, "survivors": cert.support_survivors(norms, budget)}
+        told |= {"entrants": cert.support_entrants(slacks, moves)}
+    return replace(found, **told)
+
+
+@dataclass
+class Row:
+    """The score of one attacker of one family."""
+
+    attempts: int = 0
+    violations: int = 0  # attempts that break at least one statement
+    broken: Counter[str] = field(default_factory=Counter)
+    explained: int = 0  # attempts that break one by less than the error of their own map
+    unsolved: int = 0  # inputs whose map was not solved well enough to be an attempt
+    share: float = 0.0  # the furthest that a map moved, of lipschitz * epsilon
+    distance: float = 0.0  # the largest normalised distance, of the certified one
+    overlap: int | None = None  # the least of units that stayed, less the certified number
+    survivors: int | None = None
+    entrants: int | None = None  # the least of the certified number, less those that came
+    reached: Counter[str] = field(default_factory=Counter)  # attempts with just as much change as is not excluded
+
+    def merge(self, other: Row) -> None:
+        for name in ("attempts", "violations", "explained", "unsolved"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.broken.update(other.broken)
+        self.reached.update(other.reached)
+        self.share, self.distance = max(self.share, other.share), max(self.distance, other.distance)
+        for name in ("overlap", "survivors", "entrants"):
+            setattr(self, name, _least(getattr(self, name), getattr(other, name)))
+
+    def add(self, duel: Duel, look: Look) -> None:
+        """Judges attempts by the certificate of the duel; points outside of its ball are a mistake of this search."""
+        claim, case = duel.certificate, duel.case
+        solved = look.residual <= SOLVED * look.dual.flatten(1).norm(dim=1).clamp_min(1)
+        inside = (look.x - case.x).flatten(1).norm(dim=1) <= claim.epsilon * SLACK
+        assert bool(inside.all())
+        self.unsolved += int((~solved).sum())
+        look = look.rows(solved)
+        seen = see(duel, look)
+        self.attempts += len(look.x)
+        for i, residual in enumerate(look.residual.tolist()):
+            wrong = seen.broken(i, claim) | set(claim.violations(look.maps[i]))
+            if not wrong:
+                continue
+            error = cert.map_error(residual, 0.0, case.rho, case.lam, case.beta, case.prior != "none")
+            wrong = seen.broken(i, restated(duel, error=error))
+            self.broken.update(wrong)
+            self.violations += bool(wrong)
+            self.explained += not wrong
+        self._extremes(claim, seen)
+
+    def _extremes(self, claim: Any, seen: Seen) -> None:
+        if not len(seen.moved):
+            return
+        self.share = max(self.share, float(seen.moved.max()) / (claim.lipschitz * claim.epsilon))
+        self.distance = max(self.distance, float(seen.distance.max()) / claim.distance)
+        left = {"overlap": (seen.stayed.sum(1) - claim.overlap, claim.overlap < claim.k)}
+        if claim.survivors is not None:
+            left["survivors"] = (seen.survivors - claim.survivors, claim.survivors < claim.active)
+            left["entrants"] = (claim.entrants - seen.entrants, claim.entrants > 0)
+        for name, (spare, some) in left.items():
+            setattr(self, name, _least(getattr(self, name), int(spare.min())))
+            self.reached[name] += int((spare == 0).sum()) if some else 0
+
+
+def _least(*found: int | None) -> int | None:
+    return min((each for each in found if each is not None), default=None)

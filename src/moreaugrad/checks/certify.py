@@ -1,0 +1,190 @@
+"""Checks of `certify`: what is sound, with the condition that failed and the option that would meet it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from moreaugrad.checks.certificates import known, score_range
+from moreaugrad.checks.options import at_least, number, one_of
+
+COMPARED = dict.fromkeys(("ideal", "computed"))
+UNITS = dict.fromkeys(("pixels", "entries", "groups"))
+
+
+def method(given: Any, family: tuple[type, ...]) -> None:
+    if not isinstance(given, family):
+        names = ", ".join(kind.__name__ for kind in family)
+        raise TypeError(f"certify must be given one of {names} or their sparse forms, got {type(given).__name__}")
+
+
+def single(x: Any) -> None:
+    if not isinstance(x, Tensor) or x.ndim < 2:
+        raise TypeError(f"x must be one tensor, a batch of inputs, got {type(x).__name__}; certify inputs one by one")
+
+
+def several(given: Any) -> None:
+    if given is not None:
+        raise ValueError("eta and sparsity must be one number in a certificate, got several; certify them one by one")
+
+
+def absolute(smoothing: Any) -> None:
+    """sigma must be a number: one tied to the image changes with the image."""
+    if smoothing is not None and smoothing.sigma is None:
+        raise ValueError(
+            f"sigma must be a fixed number, got noise_level={smoothing.noise_level:g}, a share of each image's own "
+            "range, with which no constant holds; take Smoothing(sigma=...), in units of the input"
+        )
+
+
+def sound(recipe: str, table: Mapping[str, Any], frozen: bool, bare: bool) -> None:
+    """Constants of an average hold for the average, not for a sum over frozen noise; and the other way round."""
+    one_of("recipe", recipe, table)
+    noisy = recipe in ("range", "local", "lipschitz")
+    if noisy and frozen:
+        what = "no noise" if bare else "fixed noise, whose average has the curvature of the network itself"
+        raise ValueError(
+            f"recipe={recipe!r} rests on averaging over fresh noise, got {what}; take Smoothing(sigma=...), or "
+            "recipe='smooth' with curvature=..., or recipe='convex'"
+        )
+    if not noisy and not frozen:
+        raise ValueError(
+            f"recipe={recipe!r} rests on a score that is computed exactly, got fresh noise at each step; take "
+            "smoothing=None or Smoothing(sigma=..., fixed=True), or recipe='local' or 'lipschitz'"
+        )
+
+
+def met(recipe: str, bounds: Any, lipschitz: Any, curvature: Any) -> None:
+    """What a recipe rests on must be known."""
+    if recipe in ("range", "local"):
+        if bounds is None:
+            raise ValueError(
+                f"recipe={recipe!r} needs a score with a known range, got one without, as logits are; take "
+                "score='prob', clip the logits (mg.Clipped), or give bounds=(low, high); with a known Lipschitz "
+                "constant give lipschitz=..."
+            )
+        score_range(*bounds)
+    if recipe == "lipschitz":
+        known("lipschitz", lipschitz, "give lipschitz=..., or 'exact' for a network of layers with exact norms")
+    if recipe == "smooth":
+        if curvature is None:
+            raise ValueError(
+                "recipe='smooth' needs bounds of the second derivatives, got none; give curvature=(lam, beta), or "
+                "'exact' for a network of smooth layers with exact norms; ReLU has none: take fresh noise"
+            )
+        known("lam", curvature[0])
+
+
+def pair(given: Any) -> tuple[float, float] | None:
+    if given is None:
+        return None
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise TypeError(f"bounds must be (low, high), got {given!r}")
+    score_range(*given)
+    return float(given[0]), float(given[1])
+
+
+def constant(name: str, given: Any, exact: str) -> Any:
+    """A number, the word for one that is computed, or None; curvature may be (lam, beta)."""
+    if given is None or given == exact:
+        return given
+    if isinstance(given, str):
+        raise ValueError(f"{name} must be a number or {exact!r}, got {given!r}")
+    if name == "curvature" and isinstance(given, tuple | list):
+        lam, beta = given
+        known("lam", lam)
+        number("beta", beta)
+        return float(lam), float(beta)
+    known(name, given)
+    return float(given)
+
+
+def hidden(seed: int | None, own: Any, compared: str) -> None:
+    """The noise of a certificate must be new, and unknown to whoever chooses the changed input."""
+    if seed is not None and seed == own:
+        raise ValueError(
+            f"seed must not be the method's own, whose noise the solution already knows, got {seed} for both; "
+            "leave seed out"
+        )
+    if seed is not None and compared == "computed":
+        raise ValueError(
+            f"compared='computed' speaks of an input chosen before the noise is drawn, got a seed, {seed}, to which an "
+            "attacker may adapt; leave seed out, or take compared='ideal'"
+        )
+
+
+def steepness(longest: float, L: float) -> None:
+    """What is said of a network must not be seen to be wrong."""
+    if not longest <= L * (1 + 1e-4):
+        raise ValueError(f"lipschitz must bound every gradient, got {L:g}, but one of length {longest:.6g} occurred")
+
+
+def inside(low: float, high: float, bounds: tuple[float, float]) -> None:
+    slack = 1e-5 * (bounds[1] - bounds[0])  # float32 lets a softmax leave [0, 1] by so little
+    if not (low >= bounds[0] - slack and high <= bounds[1] + slack):
+        raise ValueError(f"bounds must hold every score, got {bounds}, but scores {low:.6g} to {high:.6g} occurred")
+
+
+def grid(cells: int, image: tuple[int, ...]) -> None:
+    at_least("grid", cells, 1)
+    if len(image) != 3 or image[1] % cells or image[2] % cells:
+        raise ValueError(f"grid must divide the height and width of (channels, height, width), got {cells} for {image}")
+
+
+def needs_gradient(grid: int | None, recipe: str) -> None:
+    if grid is not None and recipe not in ("range", "local"):
+        raise ValueError(
+            f"grid is for recipes 'range' and 'local', which estimate few coordinates, got recipe={recipe!r}; drop it"
+        )
+
+
+def centrable(score: str, noisy: bool, recipe: str | None) -> None:
+    """Odds are made of logits, and have a range only."""
+    if score not in ("logit", "prob") or not noisy or recipe not in (None, "range", "local"):
+        raise ValueError(
+            f"centred=True takes the odds of logits under fresh noise, got score={score!r} and recipe={recipe!r}; "
+            "take score='logit', Smoothing(sigma=...) and recipe='local'"
+        )
+
+
+def one_group_each(labels: bool) -> None:
+    if labels:
+        raise ValueError(
+            "groups must be the cells of the grid in a certificate with grid=, got labels; give the same number"
+        )
+
+
+def convex_prior(penalised: bool, beta: float) -> None:
+    if penalised and math.isinf(beta):
+        raise ValueError(
+            "a map with a prior needs an upper bound of the curvature, got none; give curvature=(0, beta), or take "
+            "MoreauGrad, without a prior"
+        )
+
+
+def share_of_top(k: Any, units: int) -> int:
+    """How many units are the top: a tenth unless told."""
+    if k is None:
+        return max(1, round(units / 10))
+    at_least("k", k, 1)
+    if k > units:
+        raise ValueError(f"k must be at most the number of units, got {k} of {units}")
+    return int(k)
+
+
+def finite_map(found: Tensor) -> None:
+    if not bool(torch.isfinite(found).all()):
+        raise ValueError("the map must be finite to be certified, got NaN or infinity; check the network's outputs")
+
+
+def like_map(other: Tensor, found: Tensor) -> Tensor:
+    other = torch.as_tensor(other).detach()
+    if other.numel() != found.numel():
+        raise ValueError(
+            f"the other map must have the shape of the certified one, {tuple(found.shape)}, got {tuple(other.shape)}"
+        )
+    return other.reshape(found.shape).to(found)

@@ -1,0 +1,449 @@
+"""Certificates of maps: against exact solutions, closed forms and attacks; refusals; nothing left behind."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import moreaugrad as mg
+from moreaugrad.certification.bounded import Odds, log_odds
+from moreaugrad.certification.space import Grid, Whole
+from moreaugrad.core import certificates as theory
+
+
+class Quadratic(nn.Module):
+    """x'Hx/2 + b'x, as the only output of its kind; the second is its negative."""
+
+    def __init__(self, low, high, size=6, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        basis = torch.linalg.qr(torch.randn(size, size, dtype=torch.float64))[0]
+        self.H = basis @ torch.diag(torch.linspace(low, high, size, dtype=torch.float64)) @ basis.T
+        self.b = torch.randn(size, dtype=torch.float64)
+        self.eval()
+
+    def forward(self, x):
+        flat = x.flatten(1)
+        value = (flat @ self.H * flat).sum(1) / 2 + flat @ self.b
+        return torch.stack([value, -value], 1)
+
+
+class HalfSpace(nn.Module):
+    """1 where <v, x> > 0: under noise its average is Phi(<v, x>/sigma), with |v| = 1."""
+
+    bounds = (0.0, 1.0)
+
+    def __init__(self, v):
+        super().__init__()
+        self.v = v / v.norm()
+        self.eval()
+
+    def forward(self, x):
+        inside = (x.flatten(1) @ self.v > 0).to(x.dtype)
+        return torch.stack([inside, 1 - inside], 1)
+
+
+def tanh_network(size=6, classes=3, seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(size, 12), nn.Tanh(), nn.Linear(12, classes)).double().eval()
+
+
+def points(count, size=6, seed=1):
+    return torch.randn(count, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def within(x, epsilon, count=24, seed=3):
+    """Changed inputs on the sphere."""
+    random = torch.Generator().manual_seed(seed)
+    way = torch.randn(count, *x.shape, dtype=x.dtype, generator=random)
+    return x + epsilon * way / way.flatten(1).norm(dim=1).view(-1, *[1] * x.ndim)
+
+
+SURE = {"recipe": "smooth", "epsilon": 0.05}
+
+
+@pytest.mark.parametrize("kind", ["plain", "sparse", "group"])
+def test_exact_certificates_hold_for_quadratic_scores(kind):
+    lam, beta, rho = 0.4, 3.0, 1.0
+    network, x = Quadratic(-lam, beta), points(1)
+    made = {
+        "plain": lambda: mg.MoreauGrad(network, rho=rho, smoothing=None),
+        "sparse": lambda: mg.SparseMoreauGrad(network, rho=rho, eta=0.3, smoothing=None),
+        "group": lambda: mg.GroupSparseMoreauGrad(
+            network, rho=rho, eta=0.4, groups=torch.tensor([0, 0, 1, 1, 2, 2]), smoothing=None
+        ),
+    }[kind]()
+    (found,) = mg.certify(made, x, 0, curvature=(lam, beta), k=2, **SURE)
+    sharp = theory.lip_vanilla if kind == "plain" else theory.lip_prox
+    assert found.lipschitz == pytest.approx(sharp(rho, lam, beta))
+    assert found.budget == pytest.approx(found.lipschitz * 0.05, rel=1e-6)
+    maps = found.method.attribute(within(x[0], 0.05), 0)
+    assert [found.violations(each) for each in maps] == [()] * len(maps)
+    assert found.at(0.0).budget < 1e-6
+    assert found.at(0.0).overlap == found.k
+
+
+def test_the_plain_certificate_is_reached_along_the_steepest_direction():
+    lam, beta, rho = 0.5, 2.0, 1.0
+    network, x = Quadratic(-lam, beta), points(1)
+    (found,) = mg.certify(mg.MoreauGrad(network, rho=rho, smoothing=None), x, 0, curvature=(lam, beta), **SURE)
+    values, vectors = torch.linalg.eigh(network.H)
+    moved = found.method.attribute(x + 0.05 * vectors[:, values.argmin()], 0) - found.map
+    assert float(moved.norm()) == pytest.approx(found.budget, rel=1e-6)
+
+
+def test_a_constant_that_is_too_small_is_caught():
+    network, x = Quadratic(-0.5, 2.0), points(1)
+    (found,) = mg.certify(mg.MoreauGrad(network, rho=1.0, smoothing=None), x, 0, curvature=(0.2, 0.3), **SURE)
+    values, vectors = torch.linalg.eigh(network.H)
+    other = found.method.attribute(x + 0.05 * vectors[:, values.argmin()], 0)
+    assert "budget" in found.violations(other)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_exact_constants_of_a_network_are_never_broken(sparse):
+    network, x = tanh_network(), points(3)
+    options = {"rho": 0.2, "smoothing": None}
+    method = mg.SparseMoreauGrad(network, eta=0.05, **options) if sparse else mg.MoreauGrad(network, **options)
+    for one, found in zip(x, mg.certify(method, x, epsilon=0.05, curvature="exact", k=2), strict=True):
+        maps = found.method.attribute(within(one, 0.05), found.target)
+        assert [found.violations(each) for each in maps] == [()] * len(maps)
+
+
+def test_convex_scores_need_no_more_than_convexity():
+    network, x = Quadratic(0.0, 50.0), points(1)
+    method = mg.MoreauGrad(network, rho=0.5, smoothing=None)
+    (found,) = mg.certify(method, x, 0, convex=True, epsilon=0.01)
+    assert found.recipe == "convex"
+    assert found.lipschitz == pytest.approx(1 / 0.5)
+    maps = found.method.attribute(within(x[0], 0.01), 0)
+    assert all(found.violations(each) == () for each in maps)
+
+
+@pytest.mark.parametrize("recipe", ["range", "local"])
+def test_scores_alone_give_the_gradient_of_a_half_space(recipe):
+    v = torch.tensor([3.0, 1.0, 0.5, 0.0, 0.0, 2.0])
+    network, sigma = HalfSpace(v), 0.5
+    x = 0.1 * (v / v.norm())[None]
+    method = mg.MoreauGrad(network, smoothing=mg.Smoothing(sigma=sigma))
+    options = {"recipe": recipe, "rho": "certified", "theta": 0.1, "samples": 60_000, "seed": 5}
+    (found,) = mg.certify(method, x, 0, epsilon=0.01, k=2, **options)
+    ideal = _half_space_map(0.1, sigma, found.rho) * (v / v.norm())
+    assert float((found.map.float() - ideal).norm()) <= found.error
+    assert found.lam <= theory.lam_range(0, 1, sigma) * (1 + 1e-12)
+    assert not found.vacuous
+    for at in (0.09, 0.11):  # the ideal maps at the ends of the ball
+        assert found.violations((_half_space_map(at, sigma, found.rho) * (v / v.norm())).double()) == ()
+
+
+def _half_space_map(at, sigma, rho):
+    """-d/rho at the root of phi((at + d)/sigma)/sigma + d/rho = 0."""
+    low, high = -1.0, 0.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        slope = math.exp(-(((at + middle) / sigma) ** 2) / 2) / math.sqrt(2 * math.pi) / sigma + middle / rho
+        low, high = (middle, high) if slope < 0 else (low, middle)
+    return -(low + high) / 2 / rho
+
+
+def test_a_lipschitz_score_is_certified_by_mean_gradients():
+    v = torch.tensor([1.0, 2.0, 0.0, -1.0, 0.5, 0.0])
+
+    class Ridge(nn.Module):
+        """sqrt(1 + <v, x>^2), |v| = 1: slope below 1."""
+
+        def forward(self, x):
+            t = x.flatten(1) @ (v / v.norm())
+            return torch.stack([(1 + t * t).sqrt(), t], 1)
+
+    x, sigma = 2 * (v / v.norm())[None], 0.4
+    method = mg.MoreauGrad(Ridge().eval(), smoothing=mg.Smoothing(sigma=sigma))
+    options = {"lipschitz": 1.0, "rho": "certified", "theta": 0.2, "samples": 20_000, "seed": 5}
+    (found,) = mg.certify(method, x, 0, epsilon=0.02, k=2, **options)
+    assert found.recipe == "lipschitz"
+    assert found.lam < theory.lam_lipschitz(1.0, sigma)  # the gradient is long there
+    ideal = _ridge_map(2.0, sigma, found.rho) * (v / v.norm())
+    assert float((found.map.float() - ideal).norm()) <= found.error
+    for at in (1.98, 2.02):
+        assert found.violations((_ridge_map(at, sigma, found.rho) * (v / v.norm())).double()) == ()
+
+
+def _ridge_map(at, sigma, rho):
+    nodes = torch.linspace(-8, 8, 4001, dtype=torch.float64)
+    weights = torch.exp(-(nodes**2) / 2)
+    weights /= weights.sum()
+
+    def slope(t):
+        s = t + sigma * nodes
+        return float((weights * s / (1 + s * s).sqrt()).sum())
+
+    d = 0.0
+    for _ in range(500):
+        d = -rho * slope(at + d)
+    return -d / rho
+
+
+def test_what_was_chosen_at_the_input_is_frozen():
+    network, x = tanh_network(), points(2)
+    method = mg.SparseMoreauGrad(network, sparsity=0.5, rho=0.2, smoothing=None)
+    found = mg.certify(method, x, epsilon=0.01, curvature="exact")
+    wanted = method.explain(x, torch.tensor([each.target for each in found])).eta
+    for each, eta in zip(found, wanted, strict=True):
+        assert each.method.sparsity is None
+        assert each.method.eta == pytest.approx(float(eta))
+
+
+def test_superpixels_are_frozen():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 2)).double().eval()
+    x = torch.rand(1, 3, 16, 16, dtype=torch.float64)
+    method = mg.GroupSparseMoreauGrad(network, groups="superpixels", rho=0.1, eta=1e-3, smoothing=None)
+    (found,) = mg.certify(method, x, 0, epsilon=0.01, curvature="exact")
+    assert isinstance(found.method.groups, torch.Tensor)
+    assert found.units == "groups"
+    other = found.method.attribute(torch.rand_like(x), 0)
+    assert found.at(100.0).violations(other, error=1e-7 * found.norm) == ()  # a linear score: the map never moves
+
+
+def test_other_epsilons_agree_with_certificates_of_their_own():
+    network, x = tanh_network(), points(1)
+    method = mg.SparseMoreauGrad(network, eta=0.05, rho=0.2, smoothing=None)
+    (first,) = mg.certify(method, x, 0, epsilon=0.05, curvature="exact")
+    (second,) = mg.certify(method, x, 0, epsilon=0.2, curvature="exact")
+    again = first.at(0.2)
+    for name in ("budget", "overlap", "survivors", "entrants", "distance", "cosine", "dual_budget"):
+        assert getattr(again, name) == pytest.approx(getattr(second, name))
+    shares = [first.at(e).overlap for e in (0, 0.01, 0.1, 1.0, 10.0)]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_grids_keep_lengths_and_project():
+    grid, x = Grid((3, 8, 8), 4), torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    q = torch.randn(2, 3, 4, 4, dtype=torch.float64)
+    torch.testing.assert_close(grid.project(grid.embed(q)), q)
+    assert float(grid.embed(q).norm()) == pytest.approx(float(q.norm()))
+    torch.testing.assert_close((grid.project(x) * q).sum(), (x * grid.embed(q)).sum())
+    assert Whole((3, 8, 8)).size == 192
+    assert grid.size == 48
+
+
+def test_a_grid_certificate_is_that_of_the_restricted_map():
+    v = torch.ones(3, 4, 4)
+    v[:, :2] = 3.0
+    network, sigma = HalfSpace(v.flatten()), 0.5
+    method = mg.MoreauGrad(network, smoothing=mg.Smoothing(sigma=sigma))
+    x = torch.zeros(1, 3, 4, 4)
+    (found,) = mg.certify(
+        method, x, 0, epsilon=0.01, grid=2, rho="certified", theta=0.05, samples=60_000, seed=7, recipe="range"
+    )
+    unit = (v / v.norm())[None]
+    ideal = Grid((3, 4, 4), 2).project(unit) * _half_space_map(0.0, sigma, found.rho)  # v lies in the patterns
+    assert found.map.shape == (3, 2, 2)
+    assert float((found.map - ideal[0]).norm()) <= found.error
+
+
+def test_odds_are_those_of_the_probabilities():
+    logits = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    p = logits.softmax(1)
+    torch.testing.assert_close(log_odds(logits), (p / (1 - p)).log())
+    module = Odds(nn.Identity(), 0.3, 2.0)
+    torch.testing.assert_close(module(logits), 1 / (1 + torch.exp(-(log_odds(logits) - 0.3) / 2)))
+
+
+def test_centred_odds_are_near_one_half_and_frozen():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3)).eval()
+    with torch.no_grad():
+        network[2].weight *= 20  # probabilities near 0 and 1
+    x = points(1).float()
+    method = mg.MoreauGrad(network, smoothing=mg.Smoothing(sigma=0.5))
+    (found,) = mg.certify(method, x, epsilon=0.01, centred=True, rho="certified", samples=20_000, seed=1)
+    assert isinstance(found.method.forward_func, Odds)
+    noisy = x + 0.5 * torch.randn(4000, 6, generator=torch.Generator().manual_seed(9))
+    with torch.no_grad():
+        assert float(found.method.forward_func(noisy)[:, found.target].median()) == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_ranks_of_sparsified_smoothgrad_in_the_same_words():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4)).eval()
+    x = torch.rand(1, 3, 8, 8)
+    method = mg.SparsifiedSmoothGrad(network, smoothing=mg.Smoothing(sigma=0.5))
+    (found,) = mg.certify(method, x, 0, epsilon=0.01, samples=4000, k=5)
+    assert found.recipe == "ranks"
+    # a linear network has the same gradient everywhere: its map never changes, and every entry is 0 or more
+    assert found.overlap_with(found.method.attribute(x + 1.0, 0)) == 5
+    assert found.at(1e-6).overlap >= found.at(0.1).overlap
+
+
+def test_coverage_of_the_sampled_statements():
+    """At alpha 0.05 the error of the computed map exceeds its bound in at most a binomial share of repetitions."""
+    v = torch.tensor([1.0, 0.5, 0.0, 2.0])
+    network, sigma, x = HalfSpace(v), 0.5, torch.full((1, 4), 0.05)
+    method = mg.MoreauGrad(network, smoothing=mg.Smoothing(sigma=sigma))
+    at = float((x[0] @ v) / v.norm())
+    failures = 0
+    for seed in range(1, 201):
+        (found,) = mg.certify(
+            method, x, 0, epsilon=0.01, rho=0.02, samples=400, alpha=0.05, seed=seed, recipe="range", k=2
+        )
+        ideal = _half_space_map(at, sigma, 0.02) * (v / v.norm())
+        failures += float((found.map.float() - ideal).norm()) > found.error
+    assert failures <= 200 * 0.05 + 3 * math.sqrt(200 * 0.05 * 0.95)
+
+
+def test_the_paragraph_is_honest():
+    network, x = tanh_network(), points(1)
+    method = mg.SparseMoreauGrad(network, eta=0.05, rho=0.2, smoothing=None)
+    (found,) = mg.certify(method, x, 0, epsilon=0.01, curvature="exact", k=2)
+    assert "Surely" in str(found)
+    assert "VACUOUS" not in str(found)
+    assert found.at(5.0).vacuous
+    assert "VACUOUS" in str(found.at(5.0))
+
+
+def test_a_full_resolution_black_box_says_that_it_is_vacuous():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 4, 7, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
+    method = mg.MoreauGrad(network.eval(), score="prob", smoothing=mg.Smoothing(sigma=0.25))
+    (found,) = mg.certify(method, torch.rand(1, 3, 224, 224), 0, epsilon=0.05, rho="certified", samples=64)
+    assert found.vacuous
+    assert "VACUOUS" in str(found)
+
+
+def _bad(**options):
+    given = {
+        "network": tanh_network(),
+        "x": points(1),
+        "smoothing": mg.Smoothing(sigma=0.5),
+        "rho": 0.01,
+        "score": "prob",
+    }
+    given |= options
+    method = mg.MoreauGrad(given["network"], rho=given["rho"], smoothing=given["smoothing"], score=given["score"])
+    rest = {key: value for key, value in options.items() if key not in ("network", "smoothing", "rho", "score", "x")}
+    return mg.certify(method, given["x"], 0, **({"epsilon": 0.1, "samples": 8} | rest))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"rho": 5.0, "recipe": "range"}, ValueError, "rho \\* lam must be below 1.*take rho below"),
+        ({"smoothing": mg.Smoothing(noise_level=0.1)}, ValueError, "sigma must be a fixed number.*Smoothing\\(sigma"),
+        (
+            {"score": "logit", "recipe": "lipschitz", "network": nn.Sequential(nn.LayerNorm(6)).double().eval()},
+            TypeError,
+            "lipschitz must be a known number.*exact",
+        ),
+        ({"score": "logit", "recipe": "range"}, ValueError, "needs a score with a known range.*mg.Clipped"),
+        ({"score": "logit", "network": nn.Sequential(nn.LayerNorm(6)).double().eval()}, ValueError, "known range"),
+        ({"alpha": 1.0}, ValueError, "alpha must be in \\(0, 1\\)"),
+        ({"alpha": 0.0}, ValueError, "alpha must be in \\(0, 1\\)"),
+        ({"epsilon": -0.1}, ValueError, "epsilon must be a finite number >= 0"),
+        ({"epsilon": math.nan}, ValueError, "epsilon"),
+        ({"bounds": (1.0, 0.0)}, ValueError, "low < high"),
+        ({"bounds": 3.0}, TypeError, "bounds must be \\(low, high\\)"),
+        ({"smoothing": mg.Smoothing(sigma=0.5, fixed=True), "recipe": "range"}, ValueError, "fresh noise, got fixed"),
+        ({"smoothing": None, "recipe": "local"}, ValueError, "got no noise"),
+        ({"recipe": "smooth", "curvature": 1.0}, ValueError, "computed exactly, got fresh noise"),
+        (
+            {"smoothing": None, "network": nn.Sequential(nn.ReLU(), nn.Linear(6, 3)).double().eval(), "score": "logit"},
+            ValueError,
+            "needs bounds of the second derivatives",
+        ),
+        ({"seed": 0}, ValueError, "seed must not be the method's own"),
+        ({"seed": 3, "compared": "computed"}, ValueError, "an attacker may adapt"),
+        ({"compared": "both"}, ValueError, "compared"),
+        ({"recipe": "magic"}, ValueError, "recipe"),
+        ({"rho": 0.01, "grid": 2}, ValueError, "grid must divide"),
+        ({"lipschitz": "precise"}, ValueError, "lipschitz must be a number or 'exact'"),
+        ({"samples": 1}, ValueError, "samples"),
+        ({"k": 7}, ValueError, "k must be at most"),
+    ],
+)
+def test_what_is_not_sound_is_refused(options, error, words):
+    with pytest.raises(error, match=words):
+        _bad(**options)
+
+
+def test_statements_that_are_seen_to_be_wrong_are_refused():
+    network = tanh_network()
+    noise = mg.Smoothing(sigma=0.5)
+    steep = mg.MoreauGrad(network, smoothing=noise)
+    with pytest.raises(ValueError, match="lipschitz must bound every gradient"):
+        mg.certify(steep, points(1), 0, epsilon=0.1, lipschitz=1e-3, rho="certified", samples=100)
+    with pytest.raises(ValueError, match="bounds must hold every score"):
+        mg.certify(steep, points(1), 0, epsilon=0.1, bounds=(0.0, 1e-3), rho="certified", samples=100)
+
+
+def test_nothing_is_left_behind():
+    network, x = tanh_network().float(), points(1).float().requires_grad_()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    state = torch.get_rng_state()
+    mg.certify(
+        mg.MoreauGrad(network, score="prob", smoothing=mg.Smoothing(sigma=0.5)), x, 0, rho="certified", samples=64
+    )
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert x.grad is None
+    assert all(each.grad is None for each in network.parameters())
+
+
+def test_seeds_repeat_and_fresh_noise_differs():
+    network, x = tanh_network().float(), points(1).float()
+    method = mg.MoreauGrad(network, score="prob", smoothing=mg.Smoothing(sigma=0.5))
+    one, two, three = (
+        mg.certify(method, x, 0, rho="certified", samples=200, seed=seed)[0].map for seed in (4, 4, None)
+    )
+    assert torch.equal(one, two)
+    assert not torch.equal(one, three)
+
+
+def test_an_input_alone_and_in_a_batch_has_the_same_exact_certificate():
+    network, x = tanh_network(), points(3)
+    method = mg.SparseMoreauGrad(network, eta=0.05, rho=0.2, smoothing=None)
+    together = mg.certify(method, x, epsilon=0.02, curvature="exact")
+    alone = [mg.certify(method, each[None], epsilon=0.02, curvature="exact")[0] for each in x]
+    for a, b in zip(together, alone, strict=True):
+        torch.testing.assert_close(a.map, b.map, rtol=0, atol=1e-10)
+        assert (a.overlap, a.survivors, a.entrants) == (b.overlap, b.survivors, b.entrants)
+
+
+def test_methods_without_a_certificate_are_refused():
+    with pytest.raises(TypeError, match="certify must be given one of MoreauGrad, SparsifiedSmoothGrad"):
+        mg.certify(mg.SmoothGrad(tanh_network()), points(1), 0)
+    with pytest.raises(ValueError, match="one by one"):
+        mg.certify(mg.SparseMoreauGrad(tanh_network(), eta=[0.1, 0.2], smoothing=None), points(1), 0)
+
+
+def test_members_stay_whatever_is_done_within_the_budget():
+    sizes, budget = torch.tensor([5.0, 4.0, 3.0, 2.5, 2.0, 1.0, 0.5, 0.0]).double(), 0.6
+    stay = theory.topk_members(sizes, 3, budget)
+    assert stay.tolist() == [True, True, False, False, False, False, False, False]
+    assert int(stay.sum()) <= theory.topk_overlap(sizes, 3, budget)
+    random = torch.Generator().manual_seed(0)
+    for _ in range(3000):
+        change = torch.randn(8, dtype=torch.float64, generator=random)
+        moved = sizes + budget * change / change.norm()
+        assert {0, 1} <= set(moved.topk(3).indices.tolist())
+
+
+def test_a_certificate_can_be_replaced_in_a_dataclass_way():
+    (found,) = mg.certify(mg.MoreauGrad(tanh_network(), rho=0.2, smoothing=None), points(1), 0, curvature="exact")
+    assert replace(found, overlap=0).vacuous
+
+
+def test_the_certified_rho_of_a_method():
+    method = mg.MoreauGrad(tanh_network(), rho="certified", score="prob", smoothing=mg.Smoothing(sigma=0.5))
+    assert method.rho == pytest.approx(0.5 / theory.lam_range(0, 1, 0.5))
+    clipped = mg.Clipped(tanh_network(), -2.0, 2.0).eval()
+    method = mg.SparseMoreauGrad(clipped, rho="certified", smoothing=mg.Smoothing(sigma=0.5))
+    assert method.rho == pytest.approx(0.5 / theory.lam_range(-2, 2, 0.5))
+    with pytest.raises(ValueError, match=r"no range.*score='prob'"):
+        mg.MoreauGrad(tanh_network(), rho="certified", smoothing=mg.Smoothing(sigma=0.5))
+    with pytest.raises(ValueError, match="no fixed sigma"):
+        mg.MoreauGrad(tanh_network(), rho="certified", score="prob")
+    with pytest.raises(ValueError, match="rho"):
+        mg.MoreauGrad(tanh_network(), rho="best", score="prob")
