@@ -135,7 +135,7 @@ def main() -> None:
     asked = record.arguments(
         __doc__, data=False, parts=",".join(WANTED), seed=0, starts=5, points=100, steps=6, **WANTED
     )
-    search, told = Search(torch.Generator().manual_seed(asked.seed)), {}
+    search, told = Search(torch.Generator().manual_seed(asked.seed)), dict[str, Any]()
     seconds: dict[str, float] = {}
     for family in asked.parts.split(","):
         crowd = 2 if family == "cifar" and asked.device.startswith("cuda") else 1  # rows that a GPU takes at once

@@ -321,7 +321,7 @@ def test_residual_constants_are_maxima_with_two_closed_cases(theta, rho, beta, s
     k = np.linspace(mu, steep, 20001)
     scanned = np.sqrt(np.maximum(1 - mu * steep + (mu + steep - 2) * k, 0)) / k
     found, more = cert.residual_constant(rho, lam, beta, gamma)
-    assert found >= scanned.max() * (1 - 1e-9)
+    assert found >= scanned.max() * (1 - 1e-9) - 1e-12  # where both are zero, rounding is all there is
     assert found <= scanned.max() * 1.05 + 1e-6 or steep > 100 * mu
     assert more == 1 + found
     if mu + steep <= 2:

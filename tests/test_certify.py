@@ -195,6 +195,16 @@ def test_what_was_chosen_at_the_input_is_frozen():
         assert each.method.eta == pytest.approx(float(eta))
 
 
+@pytest.mark.parametrize("seed", [None, 3])
+def test_frozen_noise_is_the_same_at_every_input(seed):
+    network, x = tanh_network(), points(1)
+    noise = mg.Smoothing(sigma=1.0, samples=2, fixed=True)
+    method = mg.SparseMoreauGrad(network, eta=0.02, rho=0.2, smoothing=noise, seed=seed)
+    (found,) = mg.certify(method, x, 0, epsilon=0.05, curvature="exact", k=2)
+    assert found.violations(found.method.attribute(x, 0)[0]) == ()
+    assert all(found.violations(each) == () for each in found.method.attribute(within(x[0], 0.05), 0))
+
+
 def test_superpixels_are_frozen():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 2)).double().eval()
@@ -360,6 +370,10 @@ def _bad(**options):
         ({"rho": 0.01, "grid": 2}, ValueError, "grid must divide"),
         ({"lipschitz": "precise"}, ValueError, "lipschitz must be a number or 'exact'"),
         ({"samples": 1}, ValueError, "samples"),
+        ({"score": "logit", "lipschitz": 50.0, "samples": 8}, ValueError, "samples must be at least 64"),
+        ({"smoothing": None, "recipe": "convex", "score": "logit", "curvature": 0.5}, ValueError, "give convex=True"),
+        ({"centred": True, "score": "logit", "lipschitz": 1.0}, ValueError, "centred=True has a score of its own"),
+        ({"alpha": 0.7, "compared": "computed"}, ValueError, "alpha must be below 0.5"),
         ({"k": 7}, ValueError, "k must be at most"),
     ],
 )

@@ -33,7 +33,7 @@ class Certificate:
     epsilon: float
     alpha: float  # 0: nothing random in it
     sigma: float | None
-    samples: int  # of the fresh noise
+    samples: int  # of fresh noise, of which most judge the map and the others find it
     rho: float | None = None
     lam: float | None = None  # curvatures of the score lie in [-lam, beta]
     beta: float | None = None

@@ -86,6 +86,7 @@ def certify(  # noqa: PLR0913
     rules.single(x)
     conditions.radius(epsilon)
     conditions.level(alpha)
+    rules.chance(alpha, compared)
     checks.at_least("samples", samples, 4)
     checks.one_of("compared", compared, rules.COMPARED)
     rules.several(method.several)
@@ -134,11 +135,13 @@ def _ranked(method: SparsifiedSmoothGrad, x: Images, target: int, asked: _Asked)
 def _solved(method: MoreauGrad, x: Images, target: int, asked: _Asked) -> Callable[[float], Certificate]:
     sigma = method.smoothing.sigma if method.smoothing else None
     if asked.centred:
-        rules.centrable(method.score, method.smoothing is not None and not method.smoothing.fixed, asked.recipe)
+        told = asked.given != Facts() or asked.lipschitz is not None or asked.curvature is not None
+        rules.centrable(method.score, method.smoothing is not None and not method.smoothing.fixed, asked.recipe, told)
         facts = Facts(Odds.bounds)
     else:
         facts = gather(method, target, asked.given, asked.lipschitz, asked.curvature)
     recipe = choose(asked.recipe, facts, method.smoothing)
+    rules.enough(asked.samples, 64 if recipe == "lipschitz" else 4)
     method = replace(method, rho=_rho(method, recipe, facts, sigma, asked))  # all refusals come before any model call
     noisy = Noisy(class_score(asked.engine(x, target), method, x, target), sigma or 0.0, asked.generator)
     if asked.centred:

@@ -76,5 +76,5 @@ def choose(recipe: str | None, facts: Facts, noise: Smoothing | None) -> str:
         else:
             recipe = "lipschitz" if facts.lipschitz is not None else "local"
     rules.sound(recipe, RECIPES, frozen, noise is None)
-    rules.met(recipe, facts.bounds, facts.lipschitz, facts.curvature)
+    rules.met(recipe, facts.bounds, facts.lipschitz, facts.curvature, facts.convex)
     return recipe

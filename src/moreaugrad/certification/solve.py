@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -46,11 +46,12 @@ class Judged:
 
 def exactly(method: MoreauGrad, x: Images, target: Any, score: Any) -> Judged:
     """The method's own solution of a deterministic problem, judged by its gradient."""
+    method = replace(method, seed=settle(method.seed))  # the noise is part of the function: the same at x and at x'
     found = method.explain(x, target)
     prior = _prior(method, x, Whole(tuple(x.shape[1:])))
     noise = method.smoothing
     if noise is not None:
-        score = SmoothedScore(score, noise, noise.scale(x), settle(method.seed))
+        score = SmoothedScore(score, noise, noise.scale(x), cast(int, method.seed))
     with torch.no_grad():
         value, gradient = score.value_and_grad(x + found.delta)
     sure = Estimate(gradient.double(), 0.0, float(value))

@@ -58,7 +58,7 @@ def sound(recipe: str, table: Mapping[str, Any], frozen: bool, bare: bool) -> No
         )
 
 
-def met(recipe: str, bounds: Any, lipschitz: Any, curvature: Any) -> None:
+def met(recipe: str, bounds: Any, lipschitz: Any, curvature: Any, convex: bool) -> None:
     """What a recipe rests on must be known."""
     if recipe in ("range", "local"):
         if bounds is None:
@@ -70,6 +70,11 @@ def met(recipe: str, bounds: Any, lipschitz: Any, curvature: Any) -> None:
         score_range(*bounds)
     if recipe == "lipschitz":
         known("lipschitz", lipschitz, "give lipschitz=..., or 'exact' for a network of layers with exact norms")
+    if recipe == "convex" and not convex:
+        raise ValueError(
+            "recipe='convex' needs a score that is convex in its input, got no such statement; give convex=True if it "
+            "is, or recipe='smooth' with curvature=(lam, beta)"
+        )
     if recipe == "smooth":
         if curvature is None:
             raise ValueError(
@@ -101,6 +106,22 @@ def constant(name: str, given: Any, exact: str) -> Any:
         return float(lam), float(beta)
     known(name, given)
     return float(given)
+
+
+def chance(alpha: float, compared: str) -> None:
+    if compared == "computed" and alpha >= 0.5:
+        raise ValueError(
+            f"alpha must be below 0.5 for compared='computed', where both maps may fail, got {alpha!r}; lower it, or "
+            "take compared='ideal'"
+        )
+
+
+def enough(samples: int, least: int) -> None:
+    at_least("samples", samples, 4)
+    if samples < least:
+        raise ValueError(
+            f"samples must be at least {least} where gradients are averaged, got {samples}; take thousands"
+        )
 
 
 def hidden(seed: int | None, own: Any, compared: str) -> None:
@@ -142,8 +163,13 @@ def needs_gradient(grid: int | None, recipe: str) -> None:
         )
 
 
-def centrable(score: str, noisy: bool, recipe: str | None) -> None:
+def centrable(score: str, noisy: bool, recipe: str | None, told: bool) -> None:
     """Odds are made of logits, and have a range only."""
+    if told:
+        raise ValueError(
+            "centred=True has a score of its own, of which bounds, lipschitz, curvature and convex say nothing, got "
+            "one of them; drop it, or centred"
+        )
     if score not in ("logit", "prob") or not noisy or recipe not in (None, "range", "local"):
         raise ValueError(
             f"centred=True takes the odds of logits under fresh noise, got score={score!r} and recipe={recipe!r}; "

@@ -105,7 +105,7 @@ class LipschitzRecipe(Schedule):
     widths: tuple[int, ...] = lipschitz.WIDTHS  # channels of the stages
     depth: int = lipschitz.DEPTH  # orthogonal maps per stage
     tau: float = lipschitz.TAU  # roundness of the activation
-    temperature: float = 1.0  # the higher, the less margins count
+    temperature: float = 0.5  # the higher, the less margins count
     patch: int = lipschitz.PATCH  # pixels along the first patches
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ MEAN, STD = (0.5,) * 3, (1.0,) * 3
 SIZE = 32  # height and width of an image
 VIEW = CentreCrop((SIZE, SIZE), (SIZE, SIZE), MEAN, STD)
 PATCHES = (2, 4, 8)
-PATCH, WIDTHS, DEPTH, TAU = 8, (96,), 2, 0.2
+PATCH, WIDTHS, DEPTH, TAU = 8, (64,), 1, 0.05
 
 
 class SmoothAbs(nn.Module):

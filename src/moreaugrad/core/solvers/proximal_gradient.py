@@ -78,8 +78,9 @@ class ProximalGradient:
 
     def step(self, problem: Envelope, old: State) -> State:
         value, grad = problem.score.value_and_grad(problem.x + old.point)
-        rise = value + problem.penalty(old.point, old.eta) - old.value - problem.penalty(old.at, old.eta)
-        slack = 16 * torch.finfo(value.dtype).eps * (1 + old.value.abs())
+        before = problem.penalty(old.at, old.eta)
+        rise = value + problem.penalty(old.point, old.eta) - old.value - before
+        slack = 16 * torch.finfo(value.dtype).eps * (1 + old.value.abs() + before)  # the rounding of all that is summed
         fine = rise <= slack  # False where NaN
         moved = norm(old.point - old.at)
         curvature = torch.where(moved > 0, norm(grad - old.grad) / moved, 0.0).nan_to_num(posinf=1e30, nan=1e30)
