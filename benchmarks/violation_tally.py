@@ -122,7 +122,8 @@ class Row:
         """Judges attempts by the certificate of the duel; points outside of its ball are a mistake of this search."""
         claim, case = duel.certificate, duel.case
         solved = look.residual <= SOLVED * look.dual.flatten(1).norm(dim=1).clamp_min(1)
-        inside = (look.x - case.x).flatten(1).norm(dim=1) <= claim.epsilon * SLACK
+        rounding = 1e-15 * float(case.x.norm())  # of the difference below
+        inside = (look.x - case.x).flatten(1).norm(dim=1) <= claim.epsilon * SLACK + rounding
         assert bool(inside.all())
         self.unsolved += int((~solved).sum())
         look = look.rows(solved)

@@ -93,7 +93,7 @@ def test_it_runs_and_stores_its_figures(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(bench.images, "load", lambda device: (tiny(), "tiny"))
     monkeypatch.delenv("MOREAUGRAD_DATA", raising=False)
     monkeypatch.setattr(bench.quadratics, "curvatures", lambda _: (0.7, 0.3, 4.0))
-    given = {"device": "cpu", "out": tmp_path, "quadratic": 40, "network": 40, "cifar": 90}
+    given = {"device": "cpu", "out": tmp_path, "quadratic": 250, "network": 40, "cifar": 90}
     given |= {"starts": 1, "points": 10, "steps": 2}
     words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     monkeypatch.setattr(sys, "argv", ["benchmarks/violations.py", *words])

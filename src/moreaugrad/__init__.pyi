@@ -1,11 +1,11 @@
 from .attacks import ATTACKS as ATTACKS
 from .attacks.result import Attacked as Attacked
 from .attacks.result import strongest as strongest
-from .certification.bounded import Clipped as Clipped
-from .certification.bounded import Odds as Odds
-from .certification.bounded import Votes as Votes
 from .certification.certificate import Certificate as Certificate
 from .certification.certify import certify as certify
+from .core.bounded import Clipped as Clipped
+from .core.bounded import Odds as Odds
+from .core.bounded import Votes as Votes
 from .core.implicit import Slope as Slope
 from .core.noise import Smoothing as Smoothing
 from .core.smoothness import Smoothness as Smoothness

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from moreaugrad.checks import certify as rules
+from moreaugrad.core.certificates import support_survivors, topk_overlap
 
 _PAIRS = {
     "ideal": "the computed map at x and the ideal map at any x' within epsilon",
@@ -46,6 +47,7 @@ class Certificate:
     norm: float = 0.0  # of the computed map
     units: str = "pixels"
     k: int = 1
+    total: int = 1  # units in all
     overlap: int = 0  # of the k top units, how many stay, at least
     members: Bool[Tensor, "..."] | None = None  # top units each of which surely stays
     active: int | None = None  # non-zero units of a sparse map
@@ -62,7 +64,8 @@ class Certificate:
 
     @property
     def vacuous(self) -> bool:
-        return self.overlap == 0 or (self.recipe != "ranks" and not self.budget < self.norm)
+        by_counting = max(0, 2 * self.k - self.total)  # so many stay whatever is done
+        return self.overlap <= by_counting or (self.recipe != "ranks" and not self.budget < self.norm)
 
     def at(self, epsilon: float) -> Certificate:
         """What the same measurements say of changes of another length."""
@@ -88,7 +91,11 @@ class Certificate:
         `error`: how far that map itself may be from the ideal one, where it is not certified by `compared`.
         """
         other = rules.like_map(other, self.map)
-        broken = ["overlap"] if self.overlap_with(other) < self.overlap else []
+        assert self.scores is not None
+        sure = self.overlap
+        if error > 0 and sure:
+            sure = topk_overlap(self.scores(self.map[None])[0], self.k, self.budget + error)
+        broken = ["overlap"] if self.overlap_with(other) < sure else []
         if self.recipe == "ranks":
             return tuple(broken)
         error += 1e-9 * self.norm  # rounding of the norms below
@@ -96,7 +103,7 @@ class Certificate:
             broken.append("budget")
         if self.norm > 0 and self._distance(other) > self.distance + 2 * error / self.norm:
             broken.append("distance")
-        if self.survivors is not None and self.entrants is not None and self._support_broken(other):
+        if self.survivors is not None and self._support_broken(other, error):
             broken.append("support")
         return tuple(broken)
 
@@ -104,12 +111,13 @@ class Certificate:
         lengths = float(self.map.norm()), float(other.norm())
         return float((self.map / lengths[0] - other / lengths[1]).norm()) if min(lengths) > 0 else 0.0
 
-    def _support_broken(self, other: Tensor) -> bool:
+    def _support_broken(self, other: Tensor, error: float) -> bool:
         assert self.kept is not None
-        assert self.survivors is not None
         assert self.entrants is not None
-        before, after = (self.kept(each[None])[0] > 0 for each in (self.map, other))
-        return int((before & after).sum()) < self.survivors or int((~before & after).sum()) > self.entrants
+        sizes = self.kept(self.map[None])[0]
+        before, after = sizes > 0, self.kept(other[None])[0] > 0
+        lost = int((before & after).sum()) < support_survivors(sizes, self.budget + error)
+        return lost or (error <= 1e-8 * self.norm and int((~before & after).sum()) > self.entrants)
 
     def __str__(self) -> str:
         return "\n".join([self._grounds(), self._promises(), self._limits()])
@@ -125,7 +133,9 @@ class Certificate:
         )
 
     def _promises(self) -> str:
-        sure = "Surely" if self.alpha == 0 else f"With probability {1 - self.alpha:g}"
+        sure = "Surely, in exact arithmetic" if self.alpha == 0 else f"With probability {1 - self.alpha:g}"
+        if not math.isfinite(self.budget) and self.recipe != "ranks":
+            return f"Nothing can be said of changes up to epsilon = {self.epsilon:g}: the minimiser need not be unique."
         words = f"{sure}, between {_PAIRS[self.compared]} = {self.epsilon:g}: "
         told = [f"at least {self.overlap} of the top {self.k} {self.units} stay"]
         if self.recipe != "ranks":
@@ -146,6 +156,8 @@ class Certificate:
         """What the budget is spent on, so that a reader knows what would help."""
         if self.recipe == "ranks":
             return f"{self.samples} noise samples. Nothing is said of a map on other noise known to an attacker."
+        if not math.isfinite(self.budget):
+            return "A smaller rho, or rho='certified', would change that."
         moved = (self.lipschitz or 0.0) * self.epsilon
         return (
             f"Of the budget {moved:.3g} is the change of the input and {self.budget - moved:.3g} the error of the "

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from moreaugrad import checks
 from moreaugrad.certification import solve
-from moreaugrad.certification.bounded import Odds
 from moreaugrad.certification.certificate import Certificate
 from moreaugrad.certification.estimate import Noisy, class_score, make_engine
 from moreaugrad.certification.evidence import Evidence, bends
@@ -22,6 +21,7 @@ from moreaugrad.checks import certificates as conditions
 from moreaugrad.checks import certify as rules
 from moreaugrad.contracts import Images
 from moreaugrad.core import certificates as theory
+from moreaugrad.core.bounded import Odds
 from moreaugrad.core.engine import Engine
 from moreaugrad.methods.moreau import GroupSparseMoreauGrad, MoreauGrad
 from moreaugrad.methods.sparsified import SparsifiedSmoothGrad
@@ -48,7 +48,7 @@ class _Asked:
     units: str
     compared: str
     generator: torch.Generator
-    engine: Callable[[Images, int], Engine]  # made at the first use, when all that costs nothing was checked
+    engine: Callable[[Images, int, bool], Engine]  # made at the first use, when all that costs nothing was checked
 
 
 def certify(  # noqa: PLR0913
@@ -89,18 +89,17 @@ def certify(  # noqa: PLR0913
     rules.chance(alpha, compared)
     checks.at_least("samples", samples, 4)
     checks.one_of("compared", compared, rules.COMPARED)
-    rules.several(method.several)
+    rules.several(method.several, getattr(method, "weight", None))
+    checks.flag("convex", convex)
+    checks.flag("centred", centred)
+    checks.seed(seed)
+    if rho is not None and not isinstance(rho, str):
+        checks.positive("rho", rho)
     rules.absolute(method.smoothing)
     rules.hidden(seed, method.seed, compared)
-    if units is None:
-        units = (
-            "groups"
-            if isinstance(method, GroupSparseMoreauGrad) and grid is None
-            else "pixels"
-            if x.ndim > 2
-            else "entries"
-        )
-    checks.one_of("units", units, rules.UNITS)
+    grouped = isinstance(method, GroupSparseMoreauGrad)
+    units = rules.ranked_by(units, grouped, x.ndim > 2, grid is not None)
+    x = x.detach()
     generator = torch.Generator(x.device).manual_seed(secrets.randbits(62) if seed is None else seed)
     given = Facts(rules.pair(bounds), convex=convex)
     lipschitz, curvature = (
@@ -129,6 +128,9 @@ def certify(  # noqa: PLR0913
 
 
 def _ranked(method: SparsifiedSmoothGrad, x: Images, target: int, asked: _Asked) -> Callable[[float], Certificate]:
+    known = ("recipe", "lipschitz", "curvature", "rho", "grid", "centred")
+    given = {"bounds": asked.given.bounds, "convex": asked.given.convex}
+    rules.ranks_alone({name: getattr(asked, name) for name in known} | given)
     return ranked(method, x, target, asked)
 
 
@@ -141,9 +143,13 @@ def _solved(method: MoreauGrad, x: Images, target: int, asked: _Asked) -> Callab
     else:
         facts = gather(method, target, asked.given, asked.lipschitz, asked.curvature)
     recipe = choose(asked.recipe, facts, method.smoothing)
-    rules.enough(asked.samples, 64 if recipe == "lipschitz" else 4)
+    rules.enough(asked.samples, 4 if recipe in ("smooth", "convex") else 64)
     method = replace(method, rho=_rho(method, recipe, facts, sigma, asked))  # all refusals come before any model call
-    noisy = Noisy(class_score(asked.engine(x, target), method, x, target), sigma or 0.0, asked.generator)
+    noisy = Noisy(
+        class_score(asked.engine(x, target, recipe in ("range", "local")), method, x, target),
+        sigma or 0.0,
+        asked.generator,
+    )
     if asked.centred:
         odds = noisy.centred(x, CENTRING)  # the noise drawn for that is not used again
         noisy, method = replace(noisy, odds=odds), replace(method, forward_func=odds, score="logit")
@@ -171,13 +177,13 @@ def _solved(method: MoreauGrad, x: Images, target: int, asked: _Asked) -> Callab
     ).certificate
 
 
-def _once(method: Any) -> Callable[[Images, int], Engine]:
+def _once(method: Any) -> Callable[[Images, int, bool], Engine]:
     made: list[Engine] = []
 
-    def engine(x: Images, target: int) -> Engine:
+    def engine(x: Images, target: int, coarse: bool) -> Engine:
         if not made:
             checks.evaluating(method.forward_func)
-            made.append(make_engine(method, x, target))
+            made.append(make_engine(method, x, target, coarse))
         return made[0]
 
     return engine
@@ -220,11 +226,9 @@ def _judge(method: MoreauGrad, x: Images, noisy: Noisy, recipe: str, facts: Fact
 
 def _classes(method: Any, x: Images, target: Any) -> list[int]:
     """The class of each image: as given, else the predicted one; it stays the same at the changed input."""
-    target = checks.target(target, len(x))
     if target is None:
         checks.evaluating(method.forward_func)
         with torch.no_grad():
-            target = method.forward_func(x).argmax(1)
-    if isinstance(target, int):
-        return [target] * len(x)
-    return [int(each) for each in torch.as_tensor(target).reshape(-1)]
+            output = checks.output(method.forward_func(x), len(x))
+        target = rules.class_scores(output).argmax(1)
+    return rules.one_class_each(checks.target(target, len(x)), len(x))

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from moreaugrad import checks
-from moreaugrad.certification.bounded import Odds, log_odds
 from moreaugrad.certification.space import Grid, Whole
 from moreaugrad.checks import certify as rules
 from moreaugrad.contracts import Images
 from moreaugrad.core import certificates as theory
 from moreaugrad.core import targets
+from moreaugrad.core.bounded import Odds, log_odds
 from moreaugrad.core.engine import Engine, numerics
 from moreaugrad.core.engine import settle as precision_for
 from moreaugrad.core.packing import Packing
@@ -91,14 +91,10 @@ class Noisy:
 
     def centred(self, x: Images, samples: int) -> Odds:
         """The odds as a score that uses its range up at x: centred there, as wide as the noise makes them."""
-        found = [self._log_odds(rows) for rows, _ in self._rows(x, samples)]
+        found = [log_odds(self._outputs(rows))[:, self.score.target] for rows, _ in self._rows(x, samples)]
         values = torch.cat(found).double()
         spread = float(values.std())
         return Odds(self.score.engine.forward, float(values.median()), WIDTH * spread if spread > 0 else 1.0)
-
-    def _log_odds(self, rows: Images) -> Tensor:
-        with torch.no_grad(), numerics(self.score.engine.precision, rows.is_cuda):
-            return log_odds(self.score.told(self.score.engine, rows, self._owners(rows)))[:, self.score.target]
 
     def _rows(self, y: Images, samples: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Noisy copies of y, a chunk at a time, and their noise."""
@@ -110,25 +106,39 @@ class Noisy:
             done += rows
 
     def _values(self, rows: Images) -> Tensor:
+        read = KINDS[self.score.kind] if self.odds is None else self.odds.of_logits
+        return targets.select(read(self._outputs(rows)), self.score.target)
+
+    def _outputs(self, rows: Images) -> Tensor:
+        """What the network says of the rows; of half of them at a time where not all fit."""
         score = self.score
-        with torch.no_grad(), numerics(score.engine.precision, rows.is_cuda):
-            output = score.told(score.engine, rows, self._owners(rows)).to(rows.dtype)
-            read = KINDS[score.kind] if self.odds is None else self.odds.of_logits
-            return targets.select(read(output), score.target)
+        try:
+            with torch.no_grad(), numerics(score.engine.precision, rows.is_cuda):
+                return score.told(score.engine, rows, self._owners(rows)).to(rows.dtype)
+        except torch.OutOfMemoryError as error:
+            score.engine.halve(len(rows), error)
+            return torch.cat([self._outputs(some) for some in rows.split(max(1, len(rows) // 2))])
 
     def _owners(self, rows: Images) -> Tensor:
         return torch.zeros(len(rows), dtype=torch.long, device=rows.device)
 
 
-def make_engine(method: Any, x: Images, target: int) -> Engine:
-    """What runs the network, once for all images; in float32 unless the method asks for less."""
-    engine = Engine(method.forward_func, precision_for(method.precision or "float32", (x,)), False)
+def make_engine(method: Any, x: Images, target: int, coarse: bool) -> Engine:
+    """What runs the network, once for all images. Constants of a network hold for what it computes exactly, so only a
+    range may be certified in a `coarse` precision, which is the method's."""
+    engine = Engine(method.forward_func, precision_for(_precision(method, x, coarse), (x,)), False)
     engine.rows = safe_rows(x, 256) * (4 if x.is_cuda else 1)  # what does not fit is halved
     score = class_score(engine, method, x[:1], target)
     output = score.outputs(x[:1])
     checks.finite_score(targets.select(KINDS[score.kind](output.to(x.dtype)), target))
     score.prepare(x[:1], output)
     return engine
+
+
+def _precision(method: Any, x: Images, coarse: bool) -> str | None:
+    if coarse and method.precision is not None:
+        return str(method.precision)
+    return "float32" if x.dtype == torch.float32 else None
 
 
 def class_score(engine: Engine, method: Any, x: Images, target: int) -> ClassScore:

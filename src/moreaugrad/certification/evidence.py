@@ -76,8 +76,12 @@ class Evidence:
             assert self.interval is not None
             assert self.sigma is not None
             width = self.facts.width
-            found = theory.local_certificate(*self.interval, self.sigma, rho, epsilon, self.penalised, width)
-            inside = self.reach <= found.radius  # or the error of the solution has no constant there
+            for _ in range(50):  # a ball that holds the solution too, or its error has no constant there
+                found = theory.local_certificate(*self.interval, self.sigma, rho, epsilon, self.penalised, width)
+                if self.reach <= found.radius:
+                    break
+                epsilon += self.reach - found.radius
+            inside = self.reach <= found.radius
             return Constants(found.lam, found.beta, found.lip) if inside and found.lip < whole.lip else whole
         if self.recipe == "lipschitz":
             return self._steep(epsilon, whole)
@@ -106,7 +110,7 @@ class Evidence:
     def certificate(self, epsilon: float) -> Certificate:
         conditions.radius(epsilon)
         here, rho = self.near(epsilon), self.problem.rho
-        error = self._error(epsilon, here)
+        error = self._error(here)
         twice = 2 if self.compared == "computed" else 1
         budget = here.lip * epsilon + twice * error if math.isfinite(here.lip) else math.inf
         found = self.map
@@ -114,7 +118,7 @@ class Evidence:
         ratio = min(1.0, budget / norm) if norm > 0 else 1.0
         sizes = self.sizes(found)[0].double().cpu()
         k = rules.share_of_top(self.k, sizes.numel())
-        k = max(1, min(k, int((sizes > 0).sum()))) if self.penalised else k
+        k = max(1, min(k, int((sizes > 0).sum())))  # zeros are not above each other
         return Certificate(
             recipe=self.recipe,
             assumption=RECIPES[self.recipe],
@@ -132,8 +136,9 @@ class Evidence:
             error=error,
             budget=budget,
             norm=norm,
-            units="cells" if self.on_grid else self.units,
+            units="cells" if self.on_grid and self.units == "pixels" else self.units,
             k=k,
+            total=sizes.numel(),
             overlap=theory.topk_overlap(sizes, k, budget) if norm > 0 else 0,
             members=theory.topk_members(sizes, k, budget),
             distance=theory.normalised_distance(budget, norm),
@@ -147,14 +152,11 @@ class Evidence:
             **self._support(found, budget, epsilon, here),
         )
 
-    def _error(self, epsilon: float, here: Constants) -> float:
+    def _error(self, here: Constants) -> float:
         """How far the map is from the ideal one: prox is 1-Lipschitz, and a step forgets part of the residual."""
-        whole = self.everywhere()
-        near = self.recipe == "lipschitz" or not math.isfinite(whole.lip)  # both solutions lie where `here` holds
-        constants = here if near else whole
-        if not math.isfinite(constants.lip):
+        if not math.isfinite(here.lip):
             return math.inf
-        forgets = self.problem.rho * constants.lip
+        forgets = self.problem.rho * here.lip
         return (1 + forgets) * self.sampling + forgets * self.residual
 
     def _support(self, found: Images, budget: float, epsilon: float, here: Constants) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moreaugrad.checks import certify as rules
+from moreaugrad.core.bounded import Bounded
 from moreaugrad.core.noise import Smoothing
 from moreaugrad.core.smoothness import smoothness
 
@@ -41,8 +42,9 @@ def gather(method: Any, target: Any, given: Facts, lipschitz: Any, curvature: An
     bounds = given.bounds
     if bounds is None:
         bounds = (0.0, 1.0) if method.score == "prob" else None
-        own = getattr(network, "bounds", None)
-        bounds = own if bounds is None and method.score == "logit" else bounds
+        if isinstance(network, Bounded) and method.score == "logit":
+            bounds = network.bounds
+    rules.not_both(bounds is not None, given.convex)
     asked = EXACT in (lipschitz, curvature)
     if asked or (bounds is None and lipschitz is None and curvature is None and not given.convex):
         lipschitz, curvature = _computed(network, target, method.score, lipschitz, curvature, asked)

@@ -46,6 +46,7 @@ def ranked(method: SparsifiedSmoothGrad, x: Images, target: Any, asked: Any) -> 
             norm=float(found.norm()),
             units=units,
             k=k,
+            total=sizes.shape[1],
             overlap=proof.overlap(epsilon),
             map=found[0],
             method=method,

@@ -46,7 +46,10 @@ class Judged:
 
 def exactly(method: MoreauGrad, x: Images, target: Any, score: Any) -> Judged:
     """The method's own solution of a deterministic problem, judged by its gradient."""
-    method = replace(method, seed=settle(method.seed))  # the noise is part of the function: the same at x and at x'
+    precision = "float32" if x.dtype == torch.float32 else None
+    method = replace(
+        method, seed=settle(method.seed), precision=precision
+    )  # the noise is part of the function: the same at x and at x'
     found = method.explain(x, target)
     prior = _prior(method, x, Whole(tuple(x.shape[1:])))
     noise = method.smoothing

@@ -23,12 +23,65 @@ def method(given: Any, family: tuple[type, ...]) -> None:
 
 
 def single(x: Any) -> None:
-    if not isinstance(x, Tensor) or x.ndim < 2:
-        raise TypeError(f"x must be one tensor, a batch of inputs, got {type(x).__name__}; certify inputs one by one")
+    if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
+        raise TypeError(f"x must be one tensor, a batch of inputs, got {_told(x)}; certify inputs one by one")
+    if x.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"x must be float32 or float64, in which the noise is drawn, got {x.dtype}; call x.float()")
 
 
-def several(given: Any) -> None:
-    if given is not None:
+def _told(x: Any) -> str:
+    return f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+
+
+def one_class_each(target: Any, images: int) -> list[int]:
+    """A class number for every image."""
+    given = target.reshape(-1).tolist() if isinstance(target, Tensor) else target
+    given = [given] if isinstance(given, int) else given
+    if not isinstance(given, list) or not all(isinstance(each, int) for each in given):
+        raise TypeError(f"target must be a class number, or one for each image, got {target!r}")
+    given = given * images if len(given) == 1 else given
+    if len(given) != images:
+        raise ValueError(f"target must be one class number for each of {images} images, got {len(given)}")
+    return given
+
+
+def class_scores(output: Tensor) -> Tensor:
+    if output.ndim != 2 or output.shape[1] < 2:
+        raise ValueError(
+            f"target must be given where the model does not say (N, classes), got output of shape {tuple(output.shape)}"
+        )
+    return output
+
+
+def ranks_alone(told: Mapping[str, Any]) -> None:
+    """The certificate of Sparsified SmoothGrad rests on nothing but the noise."""
+    given = [name for name, value in told.items() if value not in (None, False)]
+    if given:
+        raise ValueError(f"{', '.join(given)} must be left out for SparsifiedSmoothGrad, whose certificate takes none")
+
+
+def not_both(bounded: bool, convex: bool) -> None:
+    if bounded and convex:
+        raise ValueError(
+            "a score with a range cannot be convex, unless it is constant, got convex=True with one; take "
+            "score='logit' of a network that is convex in its input"
+        )
+
+
+def ranked_by(units: str | None, grouped: bool, pixels: bool, grid: bool) -> str:
+    """What is ranked; by itself groups where there are some, else pixels where there are some."""
+    if units is None:
+        return "groups" if grouped and not grid else "pixels" if pixels else "entries"
+    one_of("units", units, UNITS)
+    if (units == "groups" and (not grouped or grid)) or (units == "pixels" and not pixels):
+        raise ValueError(
+            f"units must be groups for methods with groups and no grid, pixels for images, or entries, got {units!r}"
+        )
+    return units
+
+
+def several(given: Any, eta: Any) -> None:
+    if given is not None or (isinstance(eta, Tensor) and eta.numel() > 1):
         raise ValueError("eta and sparsity must be one number in a certificate, got several; certify them one by one")
 
 
@@ -100,6 +153,8 @@ def constant(name: str, given: Any, exact: str) -> Any:
     if isinstance(given, str):
         raise ValueError(f"{name} must be a number or {exact!r}, got {given!r}")
     if name == "curvature" and isinstance(given, tuple | list):
+        if len(given) != 2:
+            raise TypeError(f"curvature must be a number or (lam, beta), got {given!r}")
         lam, beta = given
         known("lam", lam)
         number("beta", beta)
@@ -145,7 +200,7 @@ def steepness(longest: float, L: float) -> None:
 
 
 def inside(low: float, high: float, bounds: tuple[float, float]) -> None:
-    slack = 1e-5 * (bounds[1] - bounds[0])  # float32 lets a softmax leave [0, 1] by so little
+    slack = 1e-3 * (bounds[1] - bounds[0])  # float32, and float16 more, lets a softmax leave [0, 1] by so little
     if not (low >= bounds[0] - slack and high <= bounds[1] + slack):
         raise ValueError(f"bounds must hold every score, got {bounds}, but scores {low:.6g} to {high:.6g} occurred")
 

@@ -61,8 +61,8 @@ def certifiable(bounds: Any, sigma: float | None) -> None:
     if bounds is None or sigma is None:
         raise ValueError(
             "rho='certified' needs a score with a known range under noise of a fixed sigma, got "
-            f"{'no range' if bounds is None else 'no fixed sigma'}; take score='prob' and Smoothing(sigma=...), or "
-            "give rho='certified' to certify, with what else is known of the network"
+            f"{'no range' if bounds is None else 'no fresh noise of a fixed sigma'}; take score='prob' and "
+            "Smoothing(sigma=...), or give rho='certified' to certify, with what else is known of the network"
         )
 
 

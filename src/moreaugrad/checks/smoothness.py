@@ -24,6 +24,16 @@ def module(given: object) -> None:
         raise TypeError(f"the network must be a torch.nn.Module, got {type(given).__name__}; {_WAY}")
 
 
+def untouched(given: nn.Module) -> None:
+    """Hooks, and a forward of the instance's own, may compute anything."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if "forward" in vars(given) or any(getattr(given, name, None) for name in hooks):
+        raise TypeError(
+            f"every layer must compute what its kind says, got {type(given).__name__} with hooks or a forward of "
+            f"its own, as weight_norm and spectral_norm have; fold them first, or {_WAY}"
+        )
+
+
 def unknown_layer(given: nn.Module) -> TypeError:
     return TypeError(f"every layer must have a known Lipschitz constant, got {type(given).__name__}; {_WAY}")
 

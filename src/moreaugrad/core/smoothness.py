@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -100,11 +100,12 @@ def _is(module: nn.Module, *kinds: type[nn.Module]) -> bool:
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:
-    """The modules that are called one after the other."""
+    """The modules that are called one after the other, as often as they are called."""
+    rules.untouched(module)
     if callable(getattr(module, "smoothness", None)):
         yield module
     elif _is(module, nn.Sequential):
-        for child in module.children():
+        for child in cast(nn.Sequential, module):  # `children` would tell only once of a layer that is used twice
             yield from _layers(child)
     elif _wraps(module):
         yield from _layers(module.get_submodule("network"))

@@ -12,6 +12,7 @@ import torch
 from moreaugrad import checks
 from moreaugrad.contracts import Counts, Images, Outcome, Prior, Solution, Solver
 from moreaugrad.core.again import Given
+from moreaugrad.core.bounded import Bounded
 from moreaugrad.core.certificates import certified_rho, lam_range
 from moreaugrad.core.envelope import Envelope
 from moreaugrad.core.implicit import Slope, Solved
@@ -63,12 +64,14 @@ class MoreauGrad(Method):
     def _certified(self, word: str) -> float:
         """theta/lam with theta = 1/2, where a range and sigma are known; `certify` knows more ways."""
         checks.one_of("rho", word, {"certified": None})
-        bounds: Any = (0.0, 1.0) if self.score == "prob" else getattr(self.forward_func, "bounds", None)
-        sigma = self.smoothing.sigma if self.smoothing is not None else None
-        checks.certifiable(bounds if self.score != "logprob" else None, sigma)
+        bounds = (0.0, 1.0) if self.score == "prob" else None
+        if isinstance(self.forward_func, Bounded) and self.score == "logit":
+            bounds = self.forward_func.bounds
+        sigma = self.smoothing.sigma if self.smoothing is not None and not self.smoothing.fixed else None
+        checks.certifiable(bounds, sigma)
         assert sigma is not None
-        low, high = bounds
-        return certified_rho(lam_range(low, high, sigma))
+        assert bounds is not None
+        return certified_rho(lam_range(bounds[0], bounds[1], sigma))
 
     @property
     def slope(self) -> Slope:

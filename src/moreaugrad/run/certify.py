@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from moreaugrad import checks
-from moreaugrad.certification.bounded import Clipped, Odds, Votes
 from moreaugrad.certification.certificate import Certificate
 from moreaugrad.certification.certify import certify
 from moreaugrad.certification.evidence import bends
@@ -22,6 +21,7 @@ from moreaugrad.certification.facts import Facts, choose, gather
 from moreaugrad.certification.space import space_of
 from moreaugrad.checks import certificates as conditions
 from moreaugrad.core import certificates as theory
+from moreaugrad.core.bounded import Clipped, Odds, Votes
 from moreaugrad.core.smoothness import smoothness
 from moreaugrad.data.read import read
 from moreaugrad.run import certify_report

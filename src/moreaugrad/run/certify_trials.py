@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from moreaugrad.attacks.topk import TopK
-from moreaugrad.certification.bounded import Odds
 from moreaugrad.certification.certificate import Certificate
 from moreaugrad.certification.certify import certify
 from moreaugrad.certification.space import space_of
+from moreaugrad.core.bounded import Odds
 from moreaugrad.core.noise import apart
 from moreaugrad.methods.moreau import GroupSparseMoreauGrad, MoreauGrad
 from moreaugrad.run.cli_certify import RANKS
@@ -119,7 +119,7 @@ def _sloped(case: Case, method: MoreauGrad) -> Any:
 def _measured(case: Case, certificate: Certificate, kind: str, epsilon: float, at: Tensor, number: int) -> Trial:
     """The map of the changed input by the same terms, with all frozen that was found at the input itself."""
     method, terms = certificate.method, dict(case.terms)
-    terms |= {"k": certificate.k, "units": certificate.units}
+    terms |= {"k": certificate.k}
     if case.asked.method != RANKS:
         terms |= {"rho": None, "centred": False}  # the method has both
     if isinstance(method, GroupSparseMoreauGrad) and terms["grid"] is not None:
