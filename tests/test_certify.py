@@ -542,7 +542,7 @@ def test_the_certified_rho_of_a_method():
         mg.MoreauGrad(tanh_network(), rho="certified", smoothing=mg.Smoothing(sigma=0.5))
     with pytest.raises(ValueError, match="no fresh noise of a fixed sigma"):
         mg.MoreauGrad(tanh_network(), rho="certified", score="prob")
-    with pytest.raises(ValueError, match="rho"):
+    with pytest.raises(TypeError, match="rho must be a number, got 'best'"):
         mg.MoreauGrad(tanh_network(), rho="best", score="prob")
     fixed = mg.Smoothing(sigma=0.5, fixed=True)
     with pytest.raises(ValueError, match="no fresh noise"):

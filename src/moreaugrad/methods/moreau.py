@@ -49,8 +49,8 @@ class MoreauGrad(Method):
         Method.__post_init__(self)
         checks.smooth(self.smoothing, Smoothing)
         told: Any = self.rho
-        if isinstance(told, str):
-            object.__setattr__(self, "rho", self._certified(told))
+        if told == "certified":
+            object.__setattr__(self, "rho", self._certified())
         checks.positive("rho", self.rho)
         checks.seed(self.seed)
         if self.relative_error is not None:
@@ -61,9 +61,8 @@ class MoreauGrad(Method):
         if self.slope.mode == "covariance":
             checks.under_noise(self.smoothing is not None)
 
-    def _certified(self, word: str) -> float:
+    def _certified(self) -> float:
         """theta/lam with theta = 1/2, where a range and sigma are known; `certify` knows more ways."""
-        checks.one_of("rho", word, {"certified": None})
         bounds = (0.0, 1.0) if self.score == "prob" else None
         if isinstance(self.forward_func, Bounded) and self.score == "logit":
             bounds = self.forward_func.bounds
