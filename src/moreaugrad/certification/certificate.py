@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from moreaugrad.checks import certify as rules
+from moreaugrad.checks import units as units_rules
 from moreaugrad.core.certificates import support_survivors, topk_overlap
 
 _PAIRS = {
@@ -82,7 +82,7 @@ class Certificate:
 
     def overlap_with(self, other: Tensor) -> int:
         """How many of the k top units are among the k top of another map."""
-        other = rules.like_map(other, self.map)
+        other = units_rules.like_map(other, self.map)
         return int((self.top(self.map) & self.top(other)).sum())
 
     def violations(self, other: Tensor, error: float = 0.0) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class Certificate:
 
         `error`: how far that map itself may be from the ideal one, where it is not certified by `compared`.
         """
-        other = rules.like_map(other, self.map)
+        other = units_rules.like_map(other, self.map)
         assert self.scores is not None
         sure = self.overlap
         if error > 0 and sure:

@@ -19,6 +19,7 @@ from moreaugrad.certification.facts import EXACT, Facts, choose, gather
 from moreaugrad.certification.ranks import ranked
 from moreaugrad.checks import certificates as conditions
 from moreaugrad.checks import certify as rules
+from moreaugrad.checks import units as units_rules
 from moreaugrad.contracts import Images
 from moreaugrad.core import certificates as theory
 from moreaugrad.core.bounded import Odds
@@ -98,7 +99,7 @@ def certify(  # noqa: PLR0913
     rules.absolute(method.smoothing)
     rules.hidden(seed, method.seed, compared)
     grouped = isinstance(method, GroupSparseMoreauGrad)
-    units = rules.ranked_by(units, grouped, x.ndim > 2, grid is not None)
+    units = units_rules.ranked_by(units, grouped, x.ndim > 2, grid is not None)
     x = x.detach()
     generator = torch.Generator(x.device).manual_seed(secrets.randbits(62) if seed is None else seed)
     given = Facts(rules.pair(bounds), convex=convex)

@@ -11,7 +11,7 @@ from torch import Tensor
 from moreaugrad.certification.certificate import Certificate
 from moreaugrad.certification.facts import RECIPES, Facts
 from moreaugrad.checks import certificates as conditions
-from moreaugrad.checks import certify as rules
+from moreaugrad.checks import units as units_rules
 from moreaugrad.contracts import Images
 from moreaugrad.core import certificates as theory
 from moreaugrad.core.envelope import Envelope
@@ -117,7 +117,7 @@ class Evidence:
         norm = float(found.double().norm())
         ratio = min(1.0, budget / norm) if norm > 0 else 1.0
         sizes = self.sizes(found)[0].double().cpu()
-        k = rules.share_of_top(self.k, sizes.numel())
+        k = units_rules.share_of_top(self.k, sizes.numel())
         k = max(1, min(k, int((sizes > 0).sum())))  # zeros are not above each other
         return Certificate(
             recipe=self.recipe,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from moreaugrad.certification.certificate import Certificate
-from moreaugrad.checks import certify as rules
+from moreaugrad.checks import units as units_rules
 from moreaugrad.contracts import Images
 from moreaugrad.core import certificates as theory
 from moreaugrad.core.noise import Smoothing
@@ -26,7 +26,7 @@ def ranked(method: SparsifiedSmoothGrad, x: Images, target: Any, asked: Any) -> 
     seed = int(torch.randint(2**62, (), generator=asked.generator, device=asked.generator.device))
     found = replace(method, smoothing=smoothing, seed=seed).attribute(x, target).double()
     sizes = _sizes(found, units)
-    k = rules.share_of_top(asked.k, sizes.shape[1])
+    k = units_rules.share_of_top(asked.k, sizes.shape[1])
     sigma = method.smoothing.sigma
     assert sigma is not None
     pair = "empirical" if compared == "computed" else "population"

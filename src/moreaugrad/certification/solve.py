@@ -15,6 +15,7 @@ from torch import Tensor
 from moreaugrad.certification.estimate import Estimate
 from moreaugrad.certification.space import Grid, Whole, space_of
 from moreaugrad.checks import certify as rules
+from moreaugrad.checks import units as units_rules
 from moreaugrad.contracts import Images, Prior
 from moreaugrad.core.envelope import Envelope
 from moreaugrad.core.noise import settle
@@ -83,7 +84,7 @@ def _moved(x: Images, delta: Tensor, space: Whole | Grid) -> Images:
 
 
 def _judged(problem: Envelope, delta: Images, fresh: Estimate, eta: Tensor, method: MoreauGrad) -> Judged:
-    rules.finite_map(fresh.gradient)
+    units_rules.finite_map(fresh.gradient)
     residual = float(problem.residual(delta.double(), fresh.gradient, eta))
     return Judged(problem, fresh.gradient, eta, residual, float(delta.double().norm()), fresh.error, method)
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from moreaugrad.checks import certify as rules
+from moreaugrad.checks import units as units_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Grid:
     cells: int
 
     def __post_init__(self) -> None:
-        rules.grid(self.cells, self.image)
+        units_rules.grid(self.cells, self.image)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ from moreaugrad.checks.certificates import known, score_range
 from moreaugrad.checks.options import at_least, number, one_of
 
 COMPARED = dict.fromkeys(("ideal", "computed"))
-UNITS = dict.fromkeys(("pixels", "entries", "groups"))
 
 
 def method(given: Any, family: tuple[type, ...]) -> None:
@@ -66,18 +65,6 @@ def not_both(bounded: bool, convex: bool) -> None:
             "a score with a range cannot be convex, unless it is constant, got convex=True with one; take "
             "score='logit' of a network that is convex in its input"
         )
-
-
-def ranked_by(units: str | None, grouped: bool, pixels: bool, grid: bool) -> str:
-    """What is ranked; by itself groups where there are some, else pixels where there are some."""
-    if units is None:
-        return "groups" if grouped and not grid else "pixels" if pixels else "entries"
-    one_of("units", units, UNITS)
-    if (units == "groups" and (not grouped or grid)) or (units == "pixels" and not pixels):
-        raise ValueError(
-            f"units must be groups for methods with groups and no grid, pixels for images, or entries, got {units!r}"
-        )
-    return units
 
 
 def several(given: Any, eta: Any) -> None:
@@ -205,12 +192,6 @@ def inside(low: float, high: float, bounds: tuple[float, float]) -> None:
         raise ValueError(f"bounds must hold every score, got {bounds}, but scores {low:.6g} to {high:.6g} occurred")
 
 
-def grid(cells: int, image: tuple[int, ...]) -> None:
-    at_least("grid", cells, 1)
-    if len(image) != 3 or image[1] % cells or image[2] % cells:
-        raise ValueError(f"grid must divide the height and width of (channels, height, width), got {cells} for {image}")
-
-
 def needs_gradient(grid: int | None, recipe: str) -> None:
     if grid is not None and recipe not in ("range", "local"):
         raise ValueError(
@@ -245,27 +226,3 @@ def convex_prior(penalised: bool, beta: float) -> None:
             "a map with a prior needs an upper bound of the curvature, got none; give curvature=(0, beta), or take "
             "MoreauGrad, without a prior"
         )
-
-
-def share_of_top(k: Any, units: int) -> int:
-    """How many units are the top: a tenth unless told."""
-    if k is None:
-        return max(1, round(units / 10))
-    at_least("k", k, 1)
-    if k > units:
-        raise ValueError(f"k must be at most the number of units, got {k} of {units}")
-    return int(k)
-
-
-def finite_map(found: Tensor) -> None:
-    if not bool(torch.isfinite(found).all()):
-        raise ValueError("the map must be finite to be certified, got NaN or infinity; check the network's outputs")
-
-
-def like_map(other: Tensor, found: Tensor) -> Tensor:
-    other = torch.as_tensor(other).detach()
-    if other.numel() != found.numel():
-        raise ValueError(
-            f"the other map must have the shape of the certified one, {tuple(found.shape)}, got {tuple(other.shape)}"
-        )
-    return other.reshape(found.shape).to(found)
