@@ -20,6 +20,21 @@ settings.register_profile("untimed", deadline=None)  # how long an example takes
 settings.load_profile("untimed")
 
 
+@pytest.fixture
+def run(capsys):
+    """Runs a command in this process: exit code, stdout, stderr."""
+
+    from moreaugrad.run.cli import main
+
+    def go(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([str(each) for each in arguments])
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return go
+
+
 @pytest.fixture(scope="session")
 def data() -> Callable[[str], Path]:
     """Finds a folder of MOREAUGRAD_DATA by name; skips the test where it is not there."""

@@ -9,9 +9,14 @@ import torch
 from torch import nn
 
 import moreaugrad as mg
+from moreaugrad.certification.evidence import Evidence
+from moreaugrad.certification.facts import Facts
 from moreaugrad.certification.space import Grid, Whole
 from moreaugrad.core import certificates as theory
 from moreaugrad.core.bounded import Bounded, Odds, log_odds
+from moreaugrad.core.envelope import Envelope
+from moreaugrad.priors.groups import make_groups
+from moreaugrad.priors.zero import Zero
 
 
 class Quadratic(nn.Module):
@@ -206,14 +211,14 @@ def test_frozen_noise_is_the_same_at_every_input(seed):
 
 def test_superpixels_are_frozen():
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 2)).double().eval()
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 8), nn.Tanh(), nn.Linear(8, 2)).double().eval()
     x = torch.rand(1, 3, 16, 16, dtype=torch.float64)
     method = mg.GroupSparseMoreauGrad(network, groups="superpixels", rho=0.1, eta=1e-3, smoothing=None)
-    (found,) = mg.certify(method, x, 0, epsilon=0.01, curvature="exact")
-    assert isinstance(found.method.groups, torch.Tensor)
+    (found,) = mg.certify(method, x, 0, epsilon=0.05, curvature="exact")
+    assert torch.equal(found.method.groups, make_groups("superpixels", x).labels[0])
     assert found.units == "groups"
-    other = found.method.attribute(torch.rand_like(x), 0)
-    assert found.at(100.0).violations(other, error=1e-7 * found.norm) == ()  # a linear score: the map never moves
+    maps = found.method.attribute(within(x[0], 0.05), 0)
+    assert [found.violations(each, error=1e-7 * found.norm) for each in maps] == [()] * len(maps)
 
 
 def test_other_epsilons_agree_with_certificates_of_their_own():
@@ -253,6 +258,17 @@ def test_a_grid_certificate_is_that_of_the_restricted_map():
     assert float((found.map - ideal[0]).norm()) <= found.error
 
 
+def test_a_grid_is_a_prior_and_has_the_constant_of_one():
+    rho, q = 2.5, torch.zeros(1, 1, 2, 2, dtype=torch.float64)
+    eta = torch.zeros(1, dtype=torch.float64)
+    told = {"recipe": "local", "facts": Facts((0.0, 1.0)), "problem": Envelope(None, Zero(), rho, q), "gradient": q}
+    told |= {"eta": eta, "residual": 0.0, "reach": 0.0, "sampling": 0.0, "sigma": 1.0, "samples": 64, "alpha": 0.1}
+    told |= {"method": None, "target": 0, "interval": (0.05, 0.05)}
+    on_grid, whole = (Evidence(**told, shape=shape).near(0.01) for shape in ((1, 4, 4), (1, 2, 2)))
+    lam, beta = on_grid.lam, on_grid.beta
+    assert on_grid.lip == theory.lip_prox(rho, lam, beta) > theory.lip_vanilla(rho, lam, beta) == whole.lip
+
+
 def test_odds_are_those_of_the_probabilities():
     logits = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     p = logits.softmax(1)
@@ -287,7 +303,7 @@ def test_the_ranks_of_sparsified_smoothgrad_in_the_same_words():
     many = replace(method, smoothing=mg.Smoothing(sigma=0.5, samples=8000), seed=9)
     for each in many.attribute(within(x[0], 0.01, count=4), 0):
         assert found.overlap_with(each) >= found.overlap
-    (wide,) = mg.certify(method, x, 0, epsilon=1e6, samples=100, k=60)
+    (wide,) = mg.certify(replace(method, variant="scaled"), x, 0, epsilon=1e6, samples=100, k=60)
     assert wide.overlap == 2 * 60 - 64  # by counting alone, which is no promise
     assert wide.vacuous
 

@@ -12,7 +12,6 @@ import small_network
 from PIL import Image
 
 from moreaugrad import METHODS, Explanation, __version__
-from moreaugrad.run.cli import main
 
 RUN = "from moreaugrad.run.cli import main; main()"
 SMALL = ["--model", "own_small:Linear", "--budget", "64"]
@@ -30,19 +29,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     sys.modules.pop("own_small", None)
-
-
-@pytest.fixture
-def run(capsys):
-    """Runs a command in this process: exit code, stdout, stderr."""
-
-    def go(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main([str(each) for each in arguments])
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
-    return go
 
 
 def width(path: str) -> int:

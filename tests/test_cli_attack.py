@@ -13,7 +13,6 @@ from PIL import Image
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.metrics import METRICS
 from moreaugrad.run.attack_report import enlargement
-from moreaugrad.run.cli import main
 
 SOURCE = '''
 import numpy as np
@@ -73,19 +72,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     sys.modules.pop("own_attacked", None)
-
-
-@pytest.fixture
-def run(capsys):
-    """Runs a command in this process: exit code, stdout, stderr."""
-
-    def go(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(each) for each in arguments])
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
-    return go
 
 
 def told(path="attacks/a_attack.json"):

@@ -21,7 +21,6 @@ from moreaugrad.run import certify_report
 from moreaugrad.run.certify import Asked, foreseen, judge, open_case
 from moreaugrad.run.certify_curve import curve, radius
 from moreaugrad.run.certify_trials import Trial
-from moreaugrad.run.cli import main
 from moreaugrad.zoo import load_model
 
 SOURCE = '''
@@ -104,19 +103,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     sys.modules.pop("own_certified", None)
-
-
-@pytest.fixture
-def run(capsys):
-    """Runs a command in this process: exit code, stdout, stderr."""
-
-    def go(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(each) for each in arguments])
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
-    return go
 
 
 @pytest.fixture

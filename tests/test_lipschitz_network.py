@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from coloured_images import coloured
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -302,15 +303,6 @@ def test_weights_that_come_with_the_package(tmp_path, monkeypatch):
 
 
 # training
-
-
-def coloured(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Grainy images of three classes: mostly red, green, blue."""
-    draw = np.random.default_rng(seed)
-    labels = draw.integers(0, 3, n)
-    pixels = draw.integers(0, 120, (n, 32, 32, 3))
-    pixels[np.arange(n), :, :, labels] += 100
-    return pixels.astype(np.uint8), labels.astype(np.uint8)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from coloured_images import coloured
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -30,15 +31,6 @@ ADAPTER = Path(__file__).parents[1] / "tools" / "cifar10_npz.py"
 SMALL = ["--data", "tiny.npz", "--out", "net", "--width", "2", "--batch", "32", "--epochs", "4", "--lr", "0.1"]
 TINY = Recipe(width=2, batch=32, epochs=2, lr=0.1)
 CPU = torch.device("cpu")
-
-
-def coloured(images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Grainy images of three classes: mostly red, green, blue."""
-    draw = np.random.default_rng(seed)
-    labels = draw.integers(0, 3, images)
-    pixels = draw.integers(0, 120, (images, 32, 32, 3))
-    pixels[np.arange(images), :, :, labels] += 100
-    return pixels.astype(np.uint8), labels.astype(np.uint8)
 
 
 @pytest.fixture(scope="module")

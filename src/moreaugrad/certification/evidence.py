@@ -58,6 +58,11 @@ class Evidence:
         return bool(self.eta > 0)
 
     @property
+    def restricted(self) -> bool:
+        """Whether displacements are penalised, or held to patterns of a grid, which is a convex prior like another."""
+        return self.penalised or self.on_grid
+
+    @property
     def map(self) -> Images:
         return self.problem.map(self.problem.prox(-self.problem.rho * self.gradient, self.eta))
 
@@ -77,7 +82,7 @@ class Evidence:
             assert self.sigma is not None
             width = self.facts.width
             for _ in range(50):  # a ball that holds the solution too, or its error has no constant there
-                found = theory.local_certificate(*self.interval, self.sigma, rho, epsilon, self.penalised, width)
+                found = theory.local_certificate(*self.interval, self.sigma, rho, epsilon, self.restricted, width)
                 if self.reach <= found.radius:
                     break
                 epsilon += self.reach - found.radius
@@ -187,7 +192,7 @@ class Evidence:
 
     def _lip(self, lam: float, beta: float) -> float:
         rho = self.problem.rho
-        return theory.lip_prox(rho, lam, beta) if self.penalised else theory.lip_vanilla(rho, lam, beta)
+        return theory.lip_prox(rho, lam, beta) if self.restricted else theory.lip_vanilla(rho, lam, beta)
 
 
 def bends(recipe: str, facts: Facts, sigma: float | None) -> tuple[float, float]:

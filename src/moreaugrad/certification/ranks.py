@@ -27,6 +27,7 @@ def ranked(method: SparsifiedSmoothGrad, x: Images, target: Any, asked: Any) -> 
     found = replace(method, smoothing=smoothing, seed=seed).attribute(x, target).double()
     sizes = _sizes(found, units)
     k = units_rules.share_of_top(asked.k, sizes.shape[1])
+    k = max(1, min(k, int((sizes > 0).sum())))  # zeros are not above each other
     sigma = method.smoothing.sigma
     assert sigma is not None
     pair = "empirical" if compared == "computed" else "population"

@@ -37,7 +37,6 @@ from moreaugrad.core.certificates.sampling import err_bernstein as err_bernstein
 from moreaugrad.core.certificates.sampling import err_stein as err_stein
 from moreaugrad.core.certificates.sampling import kl_interval as kl_interval
 from moreaugrad.core.certificates.sampling import variance_bound as variance_bound
-from moreaugrad.core.certificates.steep import SteepCertificate as SteepCertificate
 from moreaugrad.core.certificates.steep import bend_lipschitz as bend_lipschitz
 from moreaugrad.core.certificates.steep import lam_steep as lam_steep
 from moreaugrad.core.certificates.steep import local_lipschitz as local_lipschitz

@@ -33,7 +33,7 @@ class LocalCertificate:
     """What holds near one input: for all inputs within epsilon of it, the minimiser is within `radius` of it."""
 
     radius: float
-    low: float  # the average, as a share of its range, lies in [low, high] on that ball
+    low: float  # on that ball the average, as a share of its range, or the length of its gradient, is in [low, high]
     high: float
     lam: float
     beta: float

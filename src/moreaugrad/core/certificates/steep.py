@@ -8,34 +8,18 @@ at the end +-z are averaged, sqrt being concave. Minimised over m it is the leas
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
 
 from moreaugrad.checks import certificates as rules
 from moreaugrad.checks import not_negative, positive
 from moreaugrad.core.certificates.constants import lip_prox, lip_vanilla
+from moreaugrad.core.certificates.curvature import LocalCertificate
 
 _NORMAL = NormalDist()
 _MOST = math.sqrt(2 / math.pi)  # at a zero gradient: the constant of lam_lipschitz
 _SLACK = 1 + 1e-12  # relative, upwards: the sums below are right to 1e-13
 _ROUNDING = 1e-14  # of a length, as a share of L: near L it decides how far off the gradient is still long
 _ROUNDS = 1000  # of each iteration; both may stop after any
-
-
-@dataclass(frozen=True, slots=True)
-class SteepCertificate:
-    """What holds near one input: for all inputs within epsilon of it, the minimiser is within `radius` of it."""
-
-    radius: float
-    low: float  # the length of the gradient of the average lies in [low, high] on that ball
-    high: float
-    lam: float
-    beta: float
-    lip: float  # of the map, between any two inputs of the epsilon-ball; inf: no certificate, rho * lam >= 1
-
-    @property
-    def certified(self) -> bool:
-        return math.isfinite(self.lip)
 
 
 def bend_lipschitz(r: float, L: float = 1.0, sigma: float = 1.0) -> float:
@@ -66,7 +50,7 @@ def lam_steep(r: float, radius: float, L: float, sigma: float) -> float:
 
 def local_lipschitz(
     r_lo: float, L: float, sigma: float, rho: float, epsilon: float, penalised: bool = True, r_hi: float | None = None
-) -> SteepCertificate:
+) -> LocalCertificate:
     """Constants near an input where the gradient of the average is surely r_lo to r_hi (None: L) long.
 
     All minimisers of inputs within epsilon lie within radius = epsilon + rho * (longest gradient) of it; lam_steep on
@@ -91,7 +75,7 @@ def local_lipschitz(
     lip = math.inf
     if rho * lam < 1:
         lip = (lip_prox if penalised else lip_vanilla)(rho, lam, lam)
-    return SteepCertificate(radius, L * (1 - missing), high, lam, lam, lip)
+    return LocalCertificate(radius, L * (1 - missing), high, lam, lam, lip)
 
 
 def _missing(r: float, L: float) -> float:
