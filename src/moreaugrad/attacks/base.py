@@ -7,6 +7,7 @@ softplus copy where the network has kinks, and is judged on the network itself. 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from moreaugrad.attacks.space import NORMS, Space, distance, pixels
 from moreaugrad.attacks.victim import Maps, Victim, outputs, settled, smoothed
 from moreaugrad.checks import attacks as rules
 from moreaugrad.contracts import Counts, Flags, Images, PerImage, Target, Watch, unwatched
+from moreaugrad.shapes import spread
 
 log = logging.getLogger("moreaugrad")
 
@@ -52,6 +54,9 @@ class Attack:
 
     def perturb(self, inputs: Tensor, target: Target = None, *, callback: Watch | None = None) -> Attacked:
         """Attacked inputs, one for each; without a target the map of the predicted class is attacked."""
+        return self._attack(inputs, target, lambda space, victim: self.run(space, victim, callback or unwatched))
+
+    def _attack(self, inputs: Tensor, target: Target, run: Callable[[Space, Victim], Attacked]) -> Attacked:
         x = rules.images(inputs)
         checks.evaluating(self.model)
         with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng([x.device] if x.is_cuda else []):
@@ -59,7 +64,7 @@ class Attack:
             space = self._space(x)
             clean = outputs(self.model, x)
             victim = self._victim(x, self._classes(target, clean), clean)
-            return self.run(space, victim, callback or unwatched)
+            return run(space, victim)
 
     def run(self, space: Space, victim: Victim, watch: Watch) -> Attacked:
         """What the attack itself does."""
@@ -149,6 +154,27 @@ class MapAttack(Attack):
             return SignSteps(self.step_size or self.epsilon / (100 if self.norm == "l2" else 4))
         return LengthSteps(self.step_size) if self.step_size else ShrinkingSteps()
 
+    def transfer(self, inputs: Tensor, points: Sequence[Tensor], target: Target = None) -> Attacked:
+        """The best of points that are there already, such as those found against other maps; each is projected first.
+
+        One map for each point, and no slope.
+        """
+        rules.points(points, inputs)
+        return self._attack(inputs, target, lambda space, victim: self._best_of(space, victim, points))
+
+    def _best_of(self, space: Space, victim: Victim, points: Sequence[Tensor]) -> Attacked:
+        clean = victim.method.explain(space.x, victim.target)
+        fixed = self.reference(clean.map, victim, space)
+        best, trace = space.x, [self.loss(space.x, clean.map, fixed, victim)]
+        for point in points:
+            at = space.project(point.detach().to(space.x))
+            value = self.loss(at, victim.map(at), fixed, victim)
+            better = (value < trace[-1]) & victim.kept(at)
+            best = torch.where(spread(better, best), at, best)
+            trace.append(torch.where(better, value, trace[-1]))
+        spent = clean.gradients * (1 + len(points))
+        return self._result(space, victim, best, _lower(trace), trace[-1], torch.stack(trace), spent)
+
     def run(self, space: Space, victim: Victim, watch: Watch) -> Attacked:
         clean = victim.method.explain(space.x, victim.target)
         fixed = self.reference(clean.map, victim, space)
@@ -166,10 +192,8 @@ class MapAttack(Attack):
         aim = Aim(value, slope, victim.kept, same=victim.same)
         found = descend(space, aim, self._moves(victim), self.steps, self.restarts, self.seed, watch)
         self._mention_flat(found)
-        # by more than rounding
-        success = found.objective < found.trace[0] - 8 * torch.finfo(found.trace.dtype).eps * found.trace[0].abs()
         spent = self._spent(found, victim, clean.gradients)
-        return self._result(space, victim, found.x, success, found.objective, found.trace, spent)
+        return self._result(space, victim, found.x, _lower(found.trace), found.objective, found.trace, spent)
 
     def loss(self, x: Images, maps: Maps, fixed: Any, victim: Victim) -> PerImage:
         """The objective at x; attacks that also watch the model's output add to it here."""
@@ -187,3 +211,8 @@ class MapAttack(Attack):
                 "the slope of the attack is zero everywhere: only random points were tried. A network with kinks needs "
                 "surrogate='softplus' or a smooth network of your own; maps of a linear network cannot be moved"
             )
+
+
+def _lower(trace: Sequence[PerImage] | Tensor) -> Flags:
+    """Whether the last objective is below the first, by more than rounding."""
+    return trace[-1] < trace[0] - 8 * torch.finfo(trace[0].dtype).eps * trace[0].abs()

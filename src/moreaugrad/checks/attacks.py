@@ -146,3 +146,16 @@ def top(k: Any) -> None:
             raise ValueError(f"k must be at least 1 entry, or a share in (0, 1], got {k}")
     elif not 0 < k <= 1:
         raise ValueError(f"k must be a share of the entries in (0, 1], or a whole number of them, got {k}")
+
+
+def points(given: Any, inputs: Any) -> None:
+    """Points of the attack that are there already."""
+    if isinstance(given, Tensor) or not len(given):
+        raise ValueError("points must be a list of at least one batch of images, got none, or one tensor")
+    for each in given:
+        if not isinstance(each, Tensor) or each.shape != inputs.shape:
+            raise ValueError(f"points must be batches of the inputs' shape {tuple(inputs.shape)}, got {_shape(each)}")
+
+
+def _shape(value: Any) -> str:
+    return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__

@@ -202,7 +202,9 @@ class Method(Traits, Attribution):  # type: ignore[misc]
         """What will run the network: the one of the last call where that fits."""
         if asked is not None:
             checks.at_least("internal_batch_size", asked, 1)
-        precision = "float32" if graph else precision_for(self.precision, given)
+        precision = precision_for("float32" if graph and self.precision is None else self.precision, given)
+        if graph and precision in HALF:  # second derivatives overflow there
+            precision = "tf32" if checks.has_tf32(given[0]) else "float32"
         compiled = self.compile if self.compile is not None else x.is_cuda and len(x) >= MANY
         compiled = compiled and not graph  # what is compiled cannot be differentiated twice
         engine = self._engines.setdefault((precision, compiled), Engine(self.forward_func, precision, compiled))

@@ -56,18 +56,21 @@ def kl_divergence(a: Tensor, b: Tensor) -> PerImage:
     return pair.answer(figures, itself=0, undefined=zero(pair.a) | zero(pair.b))
 
 
-def topk_intersection(a: Tensor, b: Tensor, k: float | int | None = None, per_pixel: bool = False) -> PerImage:
+def topk_intersection(
+    a: Tensor, b: Tensor, k: float | int | None = None, per_pixel: bool = False, signed: bool = False
+) -> PerImage:
     """|top_k(a) and top_k(b)| / k, largest sizes first, ties by index; zeros are never among them.
 
     k comes from the first, clean map: 40 % of its non-zeros, or that share of all entries (a float: 0.25), or that
-    many (an int: 1000), but no more than a has non-zeros. `per_pixel` sums |.| over the channels first.
+    many (an int: 1000), but no more than a has non-zeros. `per_pixel` sums |.| over the channels first. `signed`
+    is the count of published code: the largest signed values, of which those above zero count, out of the same k.
     NaN where one map is zero and the other is not: a map of zeros has no largest entries.
     """
     checks.yes_or_no("per_pixel", per_pixel)
-    pair = read_pair(a, b)
-    first, second = ((planes(each) if per_pixel else each).flatten(1) for each in (pair.a, pair.b))
+    pair = read_pair(a, b, signed)
+    first, second = ((planes(each, signed) if per_pixel else each).flatten(1) for each in (pair.a, pair.b))
     checks.top("k", k, first.shape[1])
-    most = count(k, first)
+    most = count(k, first.abs())
     common = (leading(first, most) & leading(second, most)).sum(1)
     return pair.answer(common.to(first.dtype) / most, itself=1, undefined=zero(first) | zero(second))
 

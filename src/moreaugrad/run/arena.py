@@ -16,13 +16,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from moreaugrad.attacks.base import Attack
+from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.victim import outputs
 from moreaugrad.contracts import Counts, Images, Watch
 from moreaugrad.disk.ledger import Row
 from moreaugrad.methods.base import Method
 from moreaugrad.run import contest, tally
 from moreaugrad.run.sources import Source
-from moreaugrad.run.study import EXACT, FLOOR, NO_SLOPE, STRONGEST, Cell, Study
+from moreaugrad.run.study import EXACT, FLOOR, NO_SLOPE, STRONGEST, TRANSFER, Cell, Study
 
 IDENTITY = ("image", "key", "method", "attack", "norm", "epsilon", "mode")
 COLUMNS = (
@@ -57,22 +58,23 @@ class Arena:
         self._judges = {label: each.judged(model) for label, each in contenders.items()}
         self._seconds = {label: each.judged(model, second=True) for label, each in contenders.items()}
         self._attacks: dict[Cell, Attack] = {}
-        for label, contender in contenders.items():
-            made: dict[str, Method] = {}
-            for cell in study.cells(label):
-                if cell.mode not in (FLOOR, STRONGEST):
-                    mode = None if cell.mode in (EXACT, NO_SLOPE) else cell.mode
-                    method = made.setdefault(cell.mode, contender.attacked(model, mode))
-                    options = study.attacks[cell.attack]
-                    self._attacks[cell] = contest.make_attack(
-                        cell.attack, method, cell.epsilon, study.norm, study.seed, options
-                    )
+        made: dict[tuple[str, str], Method] = {}
+        for cell in study.cells():
+            if cell.mode not in (FLOOR, STRONGEST):
+                mode = None if cell.mode in (EXACT, NO_SLOPE, TRANSFER) else cell.mode
+                key = (cell.method, cell.mode)
+                if key not in made:
+                    made[key] = contenders[cell.method].attacked(model, mode)
+                self._attacks[cell] = contest.make_attack(
+                    cell.attack, made[key], cell.epsilon, study.norm, study.seed, study.attacks[cell.attack]
+                )
         first = source.load(slice(0, 1))
         nothing = torch.zeros_like(first)
         contest.figures(study.metrics, nothing, nothing)  # a metric that cannot judge such maps says so now
         self.together = TOGETHER[first[0].numel() > PHOTO]
         self._block: Block | None = None
         self._clean: tuple[Any, Images, Counts] | None = None
+        self._points: dict[Cell, Images] = {}  # of the block, where they are to travel
 
     @property
     def device(self) -> torch.device:
@@ -93,8 +95,7 @@ class Arena:
         """Block by block, so that an unfinished study has all methods on fewer images."""
         for start in range(0, len(self.source.keys), self.together):
             some = slice(start, min(start + self.together, len(self.source.keys)))
-            for label in self.study.methods:
-                yield from ((some, cell) for cell in self.study.cells(label))
+            yield from ((some, cell) for cell in self.study.cells())
 
     def expected(self, some: slice, cell: Cell) -> list[Row]:
         """What tells the rows of a cell from all others."""
@@ -108,9 +109,7 @@ class Arena:
         """The rows of a cell; `before` are all rows of the plan up to it."""
         size = some.stop - some.start
         if cell.mode == STRONGEST:
-            modes = self.study.modes_of(cell.method, cell.attack)
-            recent = before[-size * len(modes) :]
-            return [tally.strongest(recent[place::size], self.study.metrics) for place in range(size)]
+            return self._strongest(some, cell, before)
         began = time.perf_counter()
         facts = self._floor(some, cell) if cell.mode == FLOOR else self._attacked(some, cell, watch)
         facts["seconds"] = round((time.perf_counter() - began) / size, 4)
@@ -118,6 +117,16 @@ class Arena:
         return [
             row | {name: column[place] for name, column in columns.items()}
             for place, row in enumerate(self.expected(some, cell))
+        ]
+
+    def _strongest(self, some: slice, cell: Cell, before: Sequence[Row]) -> list[Row]:
+        """Of the modes of each image; their rows are among those of the block, which come last."""
+        block = before[-(some.stop - some.start) * len(list(self.study.cells())) :]
+        of = {"method": cell.method, "attack": cell.attack, "epsilon": cell.epsilon}
+        mine = [row for row in block if all(row[name] == value for name, value in of.items())]
+        return [
+            tally.strongest([row for row in mine if row["image"] == number], self.study.metrics)
+            for number in range(some.start, some.stop)
         ]
 
     def _floor(self, some: slice, cell: Cell) -> dict[str, Any]:
@@ -138,9 +147,10 @@ class Arena:
 
     def _attacked(self, some: slice, cell: Cell, watch: Watch) -> dict[str, Any]:
         block = self._images(some)
-        found = self._attacks[cell].perturb(block.x, callback=watch)
+        found = self._found(block, cell, watch)
         clean, _ = self._clean_maps(block, cell.method, found.target)
-        judged = self._judges[cell.method].explain(found.x, found.target)
+        judge = (self._judges if self.study.common_noise else self._seconds)[cell.method]
+        judged = judge.explain(found.x, found.target)
         told = ("success", "kept", "l2", "linf", "pixels_l2", "pixels_linf", "objective")
         return {
             **{name: getattr(found, name) for name in told},
@@ -152,6 +162,20 @@ class Arena:
             "winner": None,
             **contest.figures(self.study.metrics, clean, judged.map),
         }
+
+    def _found(self, block: Block, cell: Cell, watch: Watch) -> Attacked:
+        """What the attack finds. Points that are to travel and that an earlier run has found are found again."""
+        if cell.mode == TRANSFER:
+            sources = self.study.sources(cell)
+            for source in sources:
+                if source not in self._points:
+                    self._points[source] = self._attacks[source].perturb(block.x, callback=watch).x
+            attack: Any = self._attacks[cell]
+            return attack.transfer(block.x, [self._points[source] for source in sources])  # type: ignore[no-any-return]
+        found = self._attacks[cell].perturb(block.x, callback=watch)
+        if self.study.transfers:
+            self._points[cell] = found.x
+        return found
 
     def _said(self, block: Block, after: Images, target: Int[Tensor, "n"]) -> dict[str, Tensor]:
         """What the model says of the images, and of the attacked ones; probabilities are those of the target."""
@@ -168,6 +192,7 @@ class Arena:
     def _images(self, some: slice) -> Block:
         if self._block is None or self._block.some != some:
             x = self.source.load(some).to(self.device).contiguous()
+            self._points.clear()
             self._block = Block(some, x, outputs(self.model, x))
         return self._block
 

@@ -41,8 +41,8 @@ Mode = Annotated[
         "--grad-mode", help="Slope of MoreauGrad maps: implicit, unrolled, frozen, covariance; else implicit:5x16."
     ),
 ]
-Modes = Annotated[str, typer.Option("--modes", help="Slopes of MoreauGrad maps to try, with commas.")]
-Metrics = Annotated[str, typer.Option("--metrics", help="Names of metrics that compare two maps, with commas.")]
+Modes = Annotated[str, typer.Option("--modes", help="Slopes of MoreauGrad maps to try, with commas; transfer: points of the others.")]
+Metrics = Annotated[str, typer.Option("--metrics", help="Metrics that compare two maps, with commas; also with a flag, ssim:raw.")]
 Steps = Annotated[int | None, typer.Option(help="Of the attack; else its own number.")]
 StudySteps = Annotated[int, typer.Option("--steps", help="Of the attacks that take steps.")]
 Restarts = Annotated[int | None, typer.Option(help="Of the attack; else 1.")]
@@ -138,7 +138,7 @@ def robustness(  # noqa: PLR0913, PLR0917
     given = locals()
     for table, names in ((METHODS, methods), (ATTACKS, attacks), (METRICS, metrics)):
         for name in names.split(","):
-            table[name.strip()]
+            table[name.strip().partition(":")[0]]
     request = Request.of({name: value for name, value in given.items() if name not in ("budget", "seed")})
     from moreaugrad.run.robustness_files import Asked, study_files
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from inspect import signature
 from typing import Any
 
 from torch import Tensor
@@ -19,7 +20,7 @@ from moreaugrad.attacks.result import Attacked
 from moreaugrad.contracts import Flags, PerImage
 from moreaugrad.core.implicit import Slope
 from moreaugrad.methods.base import Method
-from moreaugrad.metrics import METRICS
+from moreaugrad.metrics import METRICS, Metric
 from moreaugrad.run.options import make_method, taken
 from moreaugrad.tables import unknown
 
@@ -132,16 +133,25 @@ def valid(attack: str, found: Attacked) -> Flags:
     return found.success if changes_class(attack) else found.success & found.kept
 
 
-def pairwise(names: Sequence[str]) -> None:
-    """Metrics that compare two maps."""
-    for name in names:
-        if METRICS[name].needs != "pair":
-            known = [each for each in METRICS if METRICS[each].needs == "pair"]
-            raise ValueError(f"metrics must compare two maps, so be among {known}, got {name!r}")
+def metric(name: str) -> tuple[Metric, dict[str, bool]]:
+    """A metric that compares two maps, and its flag where one is named: ssim:raw, normalised_distance:signed."""
+    plain, colon, flag = name.partition(":")
+    entry = METRICS[plain]
+    if entry.needs != "pair":
+        known = [each for each in METRICS if METRICS[each].needs == "pair"]
+        raise ValueError(f"metrics must compare two maps, so be among {known}, got {name!r}")
+    flags = [each.name for each in signature(entry.load()).parameters.values() if each.default is False]
+    if colon and flag not in flags:
+        raise unknown(f"a flag of {plain}", flag, flags)
+    return entry, {flag: True} if colon else {}
 
 
 def figures(names: Sequence[str], before: Tensor, after: Tensor) -> dict[str, PerImage]:
-    return {name: METRICS[name](before, after) for name in names}
+    found = {}
+    for name in names:
+        entry, flags = metric(name)
+        found[name] = entry(before, after, **flags)
+    return found
 
 
 def shared_out(

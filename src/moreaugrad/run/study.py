@@ -6,17 +6,19 @@ The plan is a list of cells in a fixed order; a cell gives one row per image of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from moreaugrad import checks
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.checks import attacks as rules
 from moreaugrad.methods import METHODS
-from moreaugrad.run.contest import Contender, led, pairwise, settable, slope
+from moreaugrad.run.contest import Contender, led, metric, settable, slope
 
 DISTANCE = "normalised_distance"  # by which the strongest mode is named
 FLOOR, STRONGEST = "floor", "strongest"  # modes of rows that are no attack, and of those taken from several
 EXACT, NO_SLOPE = "exact", "none"  # modes of methods with one derivative, and of attacks that need none
+TRANSFER = "transfer"  # the mode of points that were found against the other methods
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class Study:
     """Equal terms: every map costs `budget` gradients where a method has a choice, `attack_budget` inside attacks.
 
     A label of `methods` is the name of a method, or any word whose options name one: {"method": "moreau", ...}.
-    Modes are those of MoreauGrad's `grad_mode`, also with a size, implicit:5x16.
+    Modes are those of MoreauGrad's `grad_mode`, also with a size, implicit:5x16; and "transfer", for every method the
+    best of the points that were found against the others.
     """
 
     methods: Mapping[str, Mapping[str, Any]]  # label -> options
@@ -46,6 +49,7 @@ class Study:
     budget: int = 1600
     attack_budget: int = 400
     seed: int = 0
+    common_noise: bool = True  # the attacked map sees the clean one's noise; False: noise of its own, as published
 
     def __post_init__(self) -> None:
         for name in ("methods", "attacks", "epsilons", "modes"):
@@ -54,15 +58,19 @@ class Study:
                 raise ValueError(f"{name} must be a list of at least one, got {given!r}")
             if len(set(given)) < len(given):
                 raise ValueError(f"{name} must differ, got {list(given)!r}")
+        if not self.own_modes or (self.transfers and len(self.methods) < 2):
+            raise ValueError("transfer must have other attacks to take points from, got one method, or no other mode")
         for label in self.methods:
             self._check(label)
         for epsilon in self.epsilons:
             rules.epsilon(epsilon)
         for attack in self.attacks:
             ATTACKS[attack]
-        for mode in self.modes:
+        for mode in self.own_modes:
             slope(mode)
-        pairwise(self.metrics)
+        for name in self.metrics:
+            metric(name)
+        checks.flag("common_noise", self.common_noise)
         object.__setattr__(self, "metrics", tuple(dict.fromkeys((DISTANCE, *self.metrics))))
         object.__setattr__(self, "epsilons", tuple(float(each) for each in self.epsilons))
 
@@ -88,18 +96,47 @@ class Study:
         options = dict(self.methods[label])
         return Contender(options.pop("method", label), self.budget, self.attack_budget, self.seed, options)
 
+    @property
+    def own_modes(self) -> tuple[str, ...]:
+        """Those that lead an attack on the method itself."""
+        return tuple(mode for mode in self.modes if mode != TRANSFER)
+
+    @property
+    def transfers(self) -> bool:
+        return TRANSFER in self.modes
+
     def modes_of(self, label: str, attack: str) -> tuple[str, ...]:
         if not led(attack):
             return (NO_SLOPE,)
-        return self.modes if self.contender(label).has_modes else (EXACT,)
+        own = self.own_modes if self.contender(label).has_modes else (EXACT,)
+        return (*own, TRANSFER) if self.transfers else own
 
-    def cells(self, label: str) -> Iterator[Cell]:
-        """The floor, then for every attack and size each mode and the strongest of them."""
-        yield Cell(label)
-        for attack in self.attacks:
-            for epsilon in self.epsilons:
-                for mode in (*self.modes_of(label, attack), STRONGEST):
-                    yield Cell(label, attack, epsilon, mode)
+    def cells(self) -> Iterator[Cell]:
+        """By method the floor, then for every attack and size each mode and the strongest of them.
+
+        Points travel once all methods have been attacked, and only then is it known which attack was the strongest.
+        """
+        late = []
+        for label in self.methods:
+            yield Cell(label)
+            for attack in self.attacks:
+                for epsilon in self.epsilons:
+                    modes = (*self.modes_of(label, attack), STRONGEST)
+                    for cell in (Cell(label, attack, epsilon, mode) for mode in modes):
+                        if self.transfers and cell.mode in (TRANSFER, STRONGEST):
+                            late.append(cell)
+                        else:
+                            yield cell
+        yield from late
+
+    def sources(self, cell: Cell) -> list[Cell]:
+        """The attacks on the other methods whose points a cell of transfer tries."""
+        return [
+            replace(cell, method=label, mode=mode)
+            for label in self.methods
+            for mode in self.modes_of(label, cell.attack)
+            if label != cell.method and mode != TRANSFER
+        ]
 
     def told(self) -> dict[str, Any]:
         """As JSON can hold it; what it cannot is described."""

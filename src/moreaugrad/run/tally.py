@@ -12,9 +12,9 @@ from typing import Any
 
 from moreaugrad.disk.curves import Curve, Panel
 from moreaugrad.disk.ledger import Row
-from moreaugrad.metrics import METRICS
 from moreaugrad.metrics.summary import summary
 from moreaugrad.run.contest import changes_class
+from moreaugrad.run.contest import metric as metric_of
 from moreaugrad.run.study import DISTANCE, FLOOR, STRONGEST, Study
 
 GROUP = ("method", "attack", "norm", "epsilon", "mode")
@@ -43,7 +43,7 @@ def _worst(metric: str, values: Sequence[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return math.nan
-    return max(known) if METRICS[metric].direction == "lower" else min(known)
+    return max(known) if metric_of(metric)[0].direction == "lower" else min(known)
 
 
 def table(rows: Iterable[Row], metrics: Sequence[str]) -> list[Row]:
@@ -118,7 +118,7 @@ class Summaries:
                 Panel(
                     f"{attack}{' (changes the class)' * changes_class(attack)}: {metric.replace('_', ' ')}",
                     f"size of the change, {study.norm}",
-                    better[METRICS[metric].direction],
+                    better[metric_of(metric)[0].direction],
                     [self.curve(study, label, attack, metric) for label in study.methods],
                 )
                 for metric in study.metrics
