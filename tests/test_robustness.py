@@ -59,7 +59,7 @@ def small(**changes):
 
 @pytest.fixture(autouse=True)
 def _blocks_of_two(monkeypatch):
-    monkeypatch.setattr(arena, "TOGETHER", {True: 2, False: 2})
+    monkeypatch.setattr(arena, "TOGETHER", (2, 2))
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def _undrawn(monkeypatch):
 def finished(tmp_path_factory):
     """A folder with a whole study, and how it stands."""
     before = arena.TOGETHER
-    arena.TOGETHER = {True: 2, False: 2}
+    arena.TOGETHER = (2, 2)
     out = tmp_path_factory.mktemp("study")
     standing = run_study(small(), Counted(), X, out)
     arena.TOGETHER = before

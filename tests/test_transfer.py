@@ -45,7 +45,7 @@ def study(**changes):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    monkeypatch.setattr(arena, "TOGETHER", {True: 2, False: 2})
+    monkeypatch.setattr(arena, "TOGETHER", (2, 2))
     monkeypatch.setattr(robustness, "curves", lambda *args, **options: None)
     monkeypatch.setattr(robustness.pictures, "write", lambda figure, path: path.touch())
 
@@ -173,6 +173,44 @@ def test_a_study_with_travelling_points_goes_on_anywhere(finished, done):
 def test_transfer_must_have_somewhere_to_come_from(changes):
     with pytest.raises(ValueError, match="transfer must have other attacks"):
         study(**changes)
+
+
+# a scout that chooses, and a judge that measures
+
+
+def test_the_winner_is_named_by_the_scout_and_measured_by_the_judge(tmp_path):
+    told = study(methods={"gradient": {}, "smoothgrad": {}}, modes=("frozen", "transfer"), scout=8)
+    rows = run_study(told, Smooth(), X, tmp_path / "a").rows
+    own, other = attack(smoothgrad(16, 0)).perturb(X), attack(mg.Gradient(Smooth())).perturb(X)
+    points = {"exact": own.x, "transfer": attack(smoothgrad(16, 0)).transfer(X, [other.x]).x}
+
+    def moved(x, samples, seed):
+        maps = [smoothgrad(samples, seed).attribute(each, own.target) for each in (X, x)]
+        return METRICS["normalised_distance"](*maps)
+
+    for mode, x in points.items():
+        got = [row["normalised_distance"] for row in chosen(rows, method="smoothgrad", mode=mode)]
+        torch.testing.assert_close(torch.tensor(got), moved(x, 8, 4), rtol=1e-4, atol=1e-5)
+    for place, row in enumerate(chosen(rows, method="smoothgrad", mode="strongest", attack="topk")):
+        far = {mode: float(moved(x, 8, 4)[place]) for mode, x in points.items()}
+        assert row["winner"] == max(far, key=far.get)
+        wanted = float(moved(points[row["winner"]], 32, 1)[place])
+        assert row["normalised_distance"] == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+        assert row["map_gradients"] == 32
+    assert {row["map_gradients"] for row in chosen(rows, method="smoothgrad", mode="transfer")} == {8}
+
+
+@pytest.mark.parametrize("done", [1, 3, 6, 8, 9, 12])
+def test_a_study_with_a_scout_goes_on_anywhere(tmp_path, done):
+    told = study(methods={"gradient": {}, "smoothgrad": {}}, modes=("frozen", "transfer"), scout=8)
+    run_study(told, Smooth(), X, tmp_path / "whole")
+    lines = (tmp_path / "whole" / "rows.csv").read_text().splitlines(keepends=True)
+    again = tmp_path / "again"
+    again.mkdir()
+    (again / "study.json").write_bytes((tmp_path / "whole" / "study.json").read_bytes())
+    (again / "rows.csv").write_text("".join(lines[: 1 + 2 * done]))
+    assert run_study(told, Smooth(), X, again).finished
+    assert untimed(again / "rows.csv") == untimed(tmp_path / "whole" / "rows.csv")
 
 
 # noise that the two maps do not share

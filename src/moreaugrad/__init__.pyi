@@ -14,6 +14,10 @@ from .core.solvers import DualAveraging as DualAveraging
 from .core.solvers import PaperAlgorithm as PaperAlgorithm
 from .core.solvers import ProximalGradient as ProximalGradient
 from .core.surgery import with_softplus as with_softplus
+from .data.arrays import read_cifar10 as read_cifar10
+from .data.labelled import Labelled as Labelled
+from .data.labelled import read_photos as read_photos
+from .data.tiny_imagenet import read_tiny_imagenet as read_tiny_imagenet
 from .disk.explanation import Explanation as Explanation
 from .methods import METHODS as METHODS
 from .methods.cam import Cam as Cam
@@ -37,6 +41,7 @@ from .metrics.summary import summary as summary
 from .priors import PRIORS as PRIORS
 from .run.pipeline import explain as explain
 from .run.robustness import run_study as run_study
+from .run.sources import Tensors as Tensors
 from .run.study import Study as Study
 from .zoo import load_model as load_model
 from .zoo.pixels import in_pixels as in_pixels

@@ -204,7 +204,12 @@ class ClassScore:
     def _runner(self) -> Callable[..., Any]:
         if not self.graph:
             return self.engine
-        return self.engine.original if self.weights else self.engine.twice
+        return self.engine.original if self.follows_weights else self.engine.twice
+
+    @property
+    def follows_weights(self) -> bool:
+        """Whether a graph must lead to the model's own weights, or to what a function holds."""
+        return self.weights and again.weights(self.engine.forward) != []
 
     def told(self, run: Callable[..., Any], rows: Images, owners: targets.Owners) -> Tensor:
         return checks.output(run(self.unpack(rows), self._arguments(owners)), len(rows))

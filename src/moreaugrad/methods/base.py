@@ -217,7 +217,8 @@ class Method(Traits, Attribution):  # type: ignore[misc]
         Where nothing is predicted and the network is ready, the first gradient tells whether all is well.
         """
         plain = self.once and not score.engine.compile and score.engine.precision not in HALF
-        quick = not predict and (plain or score.graph or score.engine.ready())
+        alone = score.graph and score.follows_weights  # then the model itself is run, and nothing is prepared
+        quick = not predict and (plain or alone or score.engine.ready())
         value = None
         if quick:
             score.unseen = True

@@ -88,6 +88,8 @@ def largest(sizes: Float[Tensor, "n m d"], keep: int) -> Bool[Tensor, "n m d"]:
     bound = _ranked(sizes, keep)
     above, equal = sizes > bound, sizes == bound
     room = keep - above.sum(2, keepdim=True)
+    if bool((equal.sum(2, keepdim=True) == room).all()):  # no entry too many: nothing to count out
+        return above | equal
     return above | (equal & (equal.cumsum(2) <= room))
 
 

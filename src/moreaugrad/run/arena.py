@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from moreaugrad.contracts import Counts, Images, Watch
 from moreaugrad.disk.ledger import Row
 from moreaugrad.methods.base import Method
 from moreaugrad.run import contest, tally
-from moreaugrad.run.sources import Source
+from moreaugrad.run.sources import Source, fingerprint
 from moreaugrad.run.study import EXACT, FLOOR, NO_SLOPE, STRONGEST, TRANSFER, Cell, Study
 
 IDENTITY = ("image", "key", "method", "attack", "norm", "epsilon", "mode")
@@ -32,8 +31,8 @@ COLUMNS = (
     *("l2", "linf", "pixels_l2", "pixels_linf", "objective_before", "objective"),
 )
 COSTS = ("attack_gradients", "map_gradients", "winner", "seconds")
-PHOTO = 3 * 64 * 64  # entries above which an image counts as a photo
-TOGETHER = {True: 8, False: 64}  # images of a block, by whether they are photos
+ENTRIES = 8 * 3 * 224 * 224  # of a block of images, about
+TOGETHER = (8, 64)  # fewest and most images of a block
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +56,7 @@ class Arena:
         contenders = {label: study.contender(label) for label in study.methods}
         self._judges = {label: each.judged(model) for label, each in contenders.items()}
         self._seconds = {label: each.judged(model, second=True) for label, each in contenders.items()}
+        self._scouts = {label: each.scouting(model) for label, each in contenders.items()}
         self._attacks: dict[Cell, Attack] = {}
         made: dict[tuple[str, str], Method] = {}
         for cell in study.cells():
@@ -71,10 +71,11 @@ class Arena:
         first = source.load(slice(0, 1))
         nothing = torch.zeros_like(first)
         contest.figures(study.metrics, nothing, nothing)  # a metric that cannot judge such maps says so now
-        self.together = TOGETHER[first[0].numel() > PHOTO]
+        fewest, most = TOGETHER
+        self.together = max(fewest, min(most, ENTRIES // first[0].numel()))
         self._block: Block | None = None
-        self._clean: tuple[Any, Images, Counts] | None = None
-        self._points: dict[Cell, Images] = {}  # of the block, where they are to travel
+        self._clean: dict[tuple[Any, ...], tuple[Images, Counts]] = {}  # maps of the block
+        self._points: dict[Cell, Images] = {}  # of the block, where they are needed again
 
     @property
     def device(self) -> torch.device:
@@ -109,7 +110,7 @@ class Arena:
         """The rows of a cell; `before` are all rows of the plan up to it."""
         size = some.stop - some.start
         if cell.mode == STRONGEST:
-            return self._strongest(some, cell, before)
+            return self._strongest(some, cell, before, watch)
         began = time.perf_counter()
         facts = self._floor(some, cell) if cell.mode == FLOOR else self._attacked(some, cell, watch)
         facts["seconds"] = round((time.perf_counter() - began) / size, 4)
@@ -119,15 +120,44 @@ class Arena:
             for place, row in enumerate(self.expected(some, cell))
         ]
 
-    def _strongest(self, some: slice, cell: Cell, before: Sequence[Row]) -> list[Row]:
+    def _strongest(self, some: slice, cell: Cell, before: Sequence[Row], watch: Watch) -> list[Row]:
         """Of the modes of each image; their rows are among those of the block, which come last."""
         block = before[-(some.stop - some.start) * len(list(self.study.cells())) :]
         of = {"method": cell.method, "attack": cell.attack, "epsilon": cell.epsilon}
         mine = [row for row in block if all(row[name] == value for name, value in of.items())]
-        return [
+        best = [
             tally.strongest([row for row in mine if row["image"] == number], self.study.metrics)
             for number in range(some.start, some.stop)
         ]
+        return best if self.study.scout is None else self._judged(some, cell, best, watch)
+
+    def _judged(self, some: slice, cell: Cell, best: list[Row], watch: Watch) -> list[Row]:
+        """The winners that the scout has named, with the figures of the judge."""
+        began, block = time.perf_counter(), self._images(some)
+        x = block.x.clone()
+        for mode in {row["winner"] for row in best}:
+            mine = torch.tensor([row["winner"] == mode for row in best], device=x.device)
+            x[mine] = self._point(block, replace(cell, mode=mode), watch)[mine]
+        target = torch.tensor([row["target"] for row in best], device=x.device)
+        found, cost = self._compared(block, cell.method, x, target, scouted=False)
+        seconds = (time.perf_counter() - began) / len(best)
+        found |= {"map_gradients": cost}
+        return [
+            row
+            | {name: _listed(value, len(best))[place] for name, value in found.items()}
+            | {"seconds": round(row["seconds"] + seconds, 4)}
+            for place, row in enumerate(best)
+        ]
+
+    def _compared(
+        self, block: Block, label: str, x: Images, target: Int[Tensor, "n"], scouted: bool
+    ) -> tuple[dict[str, Any], Counts]:
+        """The figures of the map at x beside the clean one, and what it cost: by the scout, or by the judge."""
+        scout = self._scouts[label] if scouted else None
+        clean, _ = self._clean_maps(block, label, target, scout)
+        judge = scout or (self._judges if self.study.common_noise else self._seconds)[label]
+        found = judge.explain(x, target)
+        return contest.figures(self.study.metrics, clean, found.map), found.gradients
 
     def _floor(self, some: slice, cell: Cell) -> dict[str, Any]:
         """The clean map against one with other noise: what no attack is to be blamed for."""
@@ -148,9 +178,7 @@ class Arena:
     def _attacked(self, some: slice, cell: Cell, watch: Watch) -> dict[str, Any]:
         block = self._images(some)
         found = self._found(block, cell, watch)
-        clean, _ = self._clean_maps(block, cell.method, found.target)
-        judge = (self._judges if self.study.common_noise else self._seconds)[cell.method]
-        judged = judge.explain(found.x, found.target)
+        figures, cost = self._compared(block, cell.method, found.x, found.target, scouted=True)
         told = ("success", "kept", "l2", "linf", "pixels_l2", "pixels_linf", "objective")
         return {
             **{name: getattr(found, name) for name in told},
@@ -158,24 +186,27 @@ class Arena:
             "valid": contest.valid(cell.attack, found),
             **self._said(block, found.x, found.target),
             "attack_gradients": found.gradients,
-            "map_gradients": judged.gradients,
+            "map_gradients": cost,
             "winner": None,
-            **contest.figures(self.study.metrics, clean, judged.map),
+            **figures,
         }
 
     def _found(self, block: Block, cell: Cell, watch: Watch) -> Attacked:
-        """What the attack finds. Points that are to travel and that an earlier run has found are found again."""
+        """What the attack finds."""
+        attack: Any = self._attacks[cell]
         if cell.mode == TRANSFER:
-            sources = self.study.sources(cell)
-            for source in sources:
-                if source not in self._points:
-                    self._points[source] = self._attacks[source].perturb(block.x, callback=watch).x
-            attack: Any = self._attacks[cell]
-            return attack.transfer(block.x, [self._points[source] for source in sources])  # type: ignore[no-any-return]
-        found = self._attacks[cell].perturb(block.x, callback=watch)
-        if self.study.transfers:
+            found = attack.transfer(block.x, [self._point(block, each, watch) for each in self.study.sources(cell)])
+        else:
+            found = attack.perturb(block.x, callback=watch)
+        if self.study.transfers or self.study.scout is not None:
             self._points[cell] = found.x
-        return found
+        return found  # type: ignore[no-any-return]
+
+    def _point(self, block: Block, cell: Cell, watch: Watch) -> Images:
+        """Where the attack of another cell ended; one that an earlier run has made is made again."""
+        if cell not in self._points:
+            self._points[cell] = self._found(block, cell, watch).x
+        return self._points[cell]
 
     def _said(self, block: Block, after: Images, target: Int[Tensor, "n"]) -> dict[str, Tensor]:
         """What the model says of the images, and of the attacked ones; probabilities are those of the target."""
@@ -193,27 +224,19 @@ class Arena:
         if self._block is None or self._block.some != some:
             x = self.source.load(some).to(self.device).contiguous()
             self._points.clear()
+            self._clean.clear()
             self._block = Block(some, x, outputs(self.model, x))
         return self._block
 
-    def _clean_maps(self, block: Block, label: str, target: Int[Tensor, "n"]) -> tuple[Images, Counts]:
-        """By the judge; kept from cell to cell."""
-        key = (block.some.start, label, tuple(target.tolist()))
-        if self._clean is None or self._clean[0] != key:
-            found = self._judges[label].explain(block.x, target)
-            self._clean = (key, found.map, found.gradients)
-        return self._clean[1], self._clean[2]
-
-
-def fingerprint(model: Any) -> str | None:
-    """Of the weights, bit by bit; None for a plain function."""
-    if not isinstance(model, nn.Module):
-        return None
-    found = sha256()
-    for name, tensor in model.state_dict().items():
-        found.update(name.encode())
-        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return found.hexdigest()[:16]
+    def _clean_maps(
+        self, block: Block, label: str, target: Int[Tensor, "n"], scout: Method | None = None
+    ) -> tuple[Images, Counts]:
+        """By the judge or the scout; kept from cell to cell."""
+        key = (label, scout is None, tuple(target.tolist()))
+        if key not in self._clean:
+            found = (scout or self._judges[label]).explain(block.x, target)
+            self._clean[key] = (found.map, found.gradients)
+        return self._clean[key]
 
 
 def _listed(value: Any, size: int) -> list[Any]:

@@ -41,8 +41,12 @@ Mode = Annotated[
         "--grad-mode", help="Slope of MoreauGrad maps: implicit, unrolled, frozen, covariance; else implicit:5x16."
     ),
 ]
-Modes = Annotated[str, typer.Option("--modes", help="Slopes of MoreauGrad maps to try, with commas; transfer: points of the others.")]
-Metrics = Annotated[str, typer.Option("--metrics", help="Metrics that compare two maps, with commas; also with a flag, ssim:raw.")]
+Modes = Annotated[
+    str, typer.Option("--modes", help="Slopes of MoreauGrad maps, with commas; transfer: others' points.")
+]
+Metrics = Annotated[
+    str, typer.Option("--metrics", help="Metrics of two maps, with commas; also with a flag: ssim:raw.")
+]
 Steps = Annotated[int | None, typer.Option(help="Of the attack; else its own number.")]
 StudySteps = Annotated[int, typer.Option("--steps", help="Of the attacks that take steps.")]
 Restarts = Annotated[int | None, typer.Option(help="Of the attack; else 1.")]

@@ -38,8 +38,20 @@ Restart = Annotated[bool, typer.Option("--restart", help="Begin anew, whatever c
 Limit = Annotated[float | None, typer.Option(help="Stop after the epoch in which so many seconds have passed.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no lines but errors.")]
 
+Folder = Annotated[Path, typer.Option("--data", help="tiny-imagenet-200 as published, or the folder above it.")]
+Passes = Annotated[int, typer.Option("--epochs", help="Passes over the training images.")]
+Images = Annotated[int | None, typer.Option("--batch", help="Images per step; else 256 on a GPU, 64 elsewhere.")]
+FineRate = Annotated[
+    float | None, typer.Option("--lr", help="Highest learning rate; else 0.01 per 256 images of a batch.")
+]
+FineCompile = Annotated[
+    bool, typer.Option("--compile/--no-compile", help="torch.compile: it takes longer than 15 epochs of 20,000 images.")
+]
+Size = Annotated[int, typer.Option(help="Pixels along the network's input, to which images are resized.")]
+
 RECIPE = ("network", "noise_sigma", "epochs", "batch", "lr", "seed")
 RESNET18 = ("activation", "beta", "width", "weight_decay")
+FINE_TUNING = ("epochs", "batch", "lr", "size", "seed")
 LIPSCHITZ = ("widths", "depth", "tau", "temperature", "patch")
 
 
@@ -84,6 +96,35 @@ def cifar10(  # noqa: PLR0913, PLR0917
 
     return train_cifar10(
         {name: given[name] for name in (*RECIPE, *RESNET18, *LIPSCHITZ)},
+        Order(data, out, device, compile, restart, limit_seconds),
+        Terminal(quiet),
+    )
+
+
+@app.command("tiny-imagenet")
+def tiny_imagenet(  # noqa: PLR0913, PLR0917
+    data: Folder,
+    out: Out = None,
+    epochs: Passes = 15,
+    batch: Images = None,
+    lr: FineRate = None,
+    size: Size = 128,
+    seed: Seed = 0,
+    device: Device = "auto",
+    compile: FineCompile = False,
+    restart: Restart = False,
+    limit_seconds: Limit = None,
+    quiet: Quiet = False,
+) -> int:
+    """Fine-tune EfficientNet-Lite0, from its ImageNet weights, on Tiny-ImageNet. Goes on where it stopped.
+
+    Exit code 0: the weights are written; 1: --limit-seconds came first, run it again.
+    """
+    given = locals()
+    from moreaugrad.run.training_files import Order, train_tiny_imagenet
+
+    return train_tiny_imagenet(
+        {name: given[name] for name in FINE_TUNING},
         Order(data, out, device, compile, restart, limit_seconds),
         Terminal(quiet),
     )

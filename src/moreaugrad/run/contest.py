@@ -1,6 +1,6 @@
 """An attack on a method, and its judge: who is attacked, with which noise, and by which figures.
 
-Four streams of noise that never meet: the attacked map's, the judge's, that of a second judge, the attack's start.
+Streams of noise that never meet: the attacked map's, the judge's, a second judge's, the attack's start, the scout's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from moreaugrad.metrics import METRICS, Metric
 from moreaugrad.run.options import make_method, taken
 from moreaugrad.tables import unknown
 
-ATTACKED, JUDGE, SECOND, START = range(4)  # added to the seed
+ATTACKED, JUDGE, SECOND, START, SCOUT = range(5)  # added to the seed
 EPSILON = 3.0  # of an attack that must have a size and was told none
 SETTLED = ("attacked", "epsilon", "norm", "seed")  # fields of an attack that are not among its options
 
@@ -38,6 +38,7 @@ class Contender:
     attack_budget: int
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
+    scout: int | None = None  # gradients of a map by which attacks are compared before one is judged
 
     def __post_init__(self) -> None:
         known = taken(self.method)
@@ -63,6 +64,10 @@ class Contender:
         if found.several is not None:
             raise ValueError("an attack needs one map per image, got a list of eta or sparsity; give one value")
         return found
+
+    def scouting(self, model: Any) -> Method | None:
+        """Cheaper than the judge, and with noise of its own: whoever is chosen by it was not chosen by the judge's."""
+        return None if self.scout is None else self._made(model, self.scout, SCOUT, {})
 
     def _made(self, model: Any, budget: int, stream: int, told: Mapping[str, Any]) -> Method:
         known, options = taken(self.method), dict(self.options)

@@ -1,4 +1,5 @@
-"""Images of a study, a block at a time: tensors, files, or arrays of pixels. Each has a key, and all a digest."""
+"""Images of a study, a block at a time: tensors, files, or arrays of pixels. Each has a key, and all a digest, as the
+weights of a model have."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from moreaugrad import checks
 from moreaugrad.contracts import Images
@@ -101,3 +103,14 @@ class Pixels:
 
     def digest(self) -> str:
         return sha256(np.ascontiguousarray(self.values).tobytes()).hexdigest()[:16]
+
+
+def fingerprint(model: Any) -> str | None:
+    """Of the weights, bit by bit; None for a plain function."""
+    if not isinstance(model, nn.Module):
+        return None
+    found = sha256()
+    for name, tensor in model.state_dict().items():
+        found.update(name.encode())
+        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()[:16]

@@ -50,6 +50,7 @@ class Study:
     attack_budget: int = 400
     seed: int = 0
     common_noise: bool = True  # the attacked map sees the clean one's noise; False: noise of its own, as published
+    scout: int | None = None  # gradients of maps that name the strongest mode, which alone is judged; None: all
 
     def __post_init__(self) -> None:
         for name in ("methods", "attacks", "epsilons", "modes"):
@@ -62,6 +63,11 @@ class Study:
             raise ValueError("transfer must have other attacks to take points from, got one method, or no other mode")
         for label in self.methods:
             self._check(label)
+        self._check_terms()
+        object.__setattr__(self, "metrics", tuple(dict.fromkeys((DISTANCE, *self.metrics))))
+        object.__setattr__(self, "epsilons", tuple(float(each) for each in self.epsilons))
+
+    def _check_terms(self) -> None:
         for epsilon in self.epsilons:
             rules.epsilon(epsilon)
         for attack in self.attacks:
@@ -71,8 +77,8 @@ class Study:
         for name in self.metrics:
             metric(name)
         checks.flag("common_noise", self.common_noise)
-        object.__setattr__(self, "metrics", tuple(dict.fromkeys((DISTANCE, *self.metrics))))
-        object.__setattr__(self, "epsilons", tuple(float(each) for each in self.epsilons))
+        if self.scout is not None:
+            checks.at_least("scout", self.scout, 1)
 
     @classmethod
     def of(cls, methods: str, attacks: str = "topk", steps: int = 10, restarts: int = 1, **options: Any) -> Study:
@@ -94,7 +100,7 @@ class Study:
 
     def contender(self, label: str) -> Contender:
         options = dict(self.methods[label])
-        return Contender(options.pop("method", label), self.budget, self.attack_budget, self.seed, options)
+        return Contender(options.pop("method", label), self.budget, self.attack_budget, self.seed, options, self.scout)
 
     @property
     def own_modes(self) -> tuple[str, ...]:

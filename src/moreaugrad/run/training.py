@@ -1,4 +1,4 @@
-"""Training of networks for small images: the loop of a recipe. Reads no data and writes no file.
+"""Training of networks: the one loop of all recipes. Reads no data and writes no file.
 
 Augmentation, order and noise come from one generator on the device; the caller's random state stays as it is.
 """
@@ -8,42 +8,39 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from moreaugrad.contracts import Watch, unwatched
 from moreaugrad.core.engine import numerics
 from moreaugrad.data.arrays import Arrays
-from moreaugrad.data.augment import crop_and_flip
-from moreaugrad.run.training_recipes import LipschitzRecipe, Recipe, Scale, fresh
+from moreaugrad.data.augment import Pixels, Resized
+from moreaugrad.run.training_recipes import AnyRecipe, Recipe, Scale, fresh, unchanged
 
 log = logging.getLogger("moreaugrad")
 
-Pixels = UInt8[Tensor, "n h w c"]
 AT_ONCE = 500  # test images per call
 
 
 class Training:
     """A network on its way. `state` is everything that changes from epoch to epoch."""
 
-    def __init__(
-        self, recipe: Recipe | LipschitzRecipe, arrays: Arrays, device: torch.device, compile: bool = False
-    ) -> None:
+    def __init__(self, recipe: AnyRecipe, arrays: Arrays, device: torch.device, compile: bool = False) -> None:
         self.recipe, self.device, self.on_gpu = recipe, device, device.type == "cuda"
         self.x, self.y = _on(device, arrays.x_train, arrays.y_train)
         self.test = _on(device, arrays.x_test, arrays.y_test)
         self.batch = min(recipe.batch, len(self.x))
         self.steps = len(self.x) // self.batch  # what is left over by one epoch may be in the next
-        self.identity = asdict(recipe) | {"network": recipe.network, "data": arrays.digest(), "device": device.type}
+        self.identity = recipe.identity() | {"data": arrays.digest(), "device": device.type}
         self.network = fresh(recipe).to(device).to(memory_format=torch.channels_last)
         self.optimiser = recipe.optimiser(self.network)
         self.generator = torch.Generator(device).manual_seed(recipe.seed)
@@ -89,11 +86,11 @@ class Training:
 
     def tested(self, network: nn.Module) -> dict[str, float]:
         """The accuracy on the test images and, where noise is trained for, on one draw of noise for each of them."""
-        found = {"test_accuracy": accuracy(network, *self.test, self.recipe.scale)}
+        found = {"test_accuracy": self._accuracy(network)}
         if self.recipe.noise_sigma:
             draw = torch.Generator(self.device).manual_seed(self.recipe.seed + 1 + len(self.history))
             noise = Noise(self.recipe.noise_sigma, draw)
-            found["test_accuracy_noisy"] = accuracy(network, *self.test, self.recipe.scale, noise)
+            found["test_accuracy_noisy"] = self._accuracy(network, noise)
         return found
 
     def state(self) -> dict[str, Any]:
@@ -112,10 +109,14 @@ class Training:
         self.generator.set_state(state["generator"].cpu())
         self.history = list(state["history"])
 
+    def _accuracy(self, network: nn.Module, noise: Noise | None = None) -> float:
+        return accuracy(network, *self.test, self.recipe.scale, noise, self.recipe.seen)
+
     def _step(self, which: Int[Tensor, "n"]) -> Float[Tensor, ""]:
-        x = self._input(crop_and_flip(self.x[which], self.generator))
+        x = self._input(self.recipe.augmented(self.x[which], self.generator))
         with self._precision():
-            loss = F.cross_entropy(self.recipe.temperature * self.forward(x).float(), self.y[which])
+            logits = self.recipe.temperature * self.forward(x).float()
+            loss = F.cross_entropy(logits, self.y[which], label_smoothing=self.recipe.label_smoothing)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         self.optimiser.step()
@@ -137,10 +138,11 @@ class Training:
         """The compiled network after one trial, which leaves no trace; the network itself where that fails."""
         before = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
         quick: Any = torch.compile(self.network, dynamic=False)
+        x = normalised(self.recipe.seen(self.x[: self.batch]), self.recipe.scale)
         self.network.train()
         try:
             with self._precision():
-                loss = quick(normalised(self.x[: self.batch], self.recipe.scale)).float().square().mean()
+                loss = quick(x).float().square().mean()
             loss.backward()
         except Exception as error:  # the compiler's own, the C++ compiler's, a missing one's: all mean the same
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -164,15 +166,20 @@ class Noise:
 
 
 def accuracy(
-    network: nn.Module, x: Pixels, y: Int[Tensor, "n"], scale: Scale = Recipe.scale, noise: Noise | None = None
+    network: nn.Module,
+    x: Pixels,
+    y: Int[Tensor, "n"],
+    scale: Scale = Recipe.scale,
+    noise: Noise | None = None,
+    seen: Callable[[Pixels], Resized] = unchanged,
 ) -> float:
-    """The share of images that get their label, in float32 throughout."""
+    """The share of images that get their label, in float32 throughout; `seen` makes them as large as the input."""
     network.eval()
     right = 0
     with torch.no_grad(), numerics("float32", x.is_cuda):
         for some, labels in _parts(x, y):
-            seen = normalised(some, scale)
-            right += (network(noise.on(seen) if noise else seen).argmax(1) == labels).sum()
+            given = normalised(seen(some), scale)
+            right += (network(noise.on(given) if noise else given).argmax(1) == labels).sum()
     return int(right) / len(x)
 
 

@@ -1,25 +1,31 @@
-"""`train cifar10`: arrays in, the trained weights out, with notes on how they came about."""
+"""`moreaugrad train`: pictures in, the trained weights out, with notes on how they came about."""
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from moreaugrad import checks
-from moreaugrad.data.arrays import read_cifar10
+from moreaugrad.data.arrays import Arrays, read_cifar10
+from moreaugrad.data.tiny_imagenet import read_tiny_imagenet, read_wnids
 from moreaugrad.disk.files import replacing
+from moreaugrad.run.pipeline import best_device
 from moreaugrad.run.resumable import DONE, NOT_FINISHED, Files, resume, run
 from moreaugrad.run.terminal import Terminal
 from moreaugrad.run.training import Training
-from moreaugrad.run.training_recipes import RECIPES, LipschitzRecipe, Recipe
+from moreaugrad.run.training_recipes import RECIPES, AnyRecipe, FineTuning, LipschitzRecipe, Recipe, fresh
 from moreaugrad.zoo.checkpoint import fit
 from moreaugrad.zoo.lipschitz import read_widths
+
+MOST_CLASSES = 256  # labels are bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +42,33 @@ class Order:
 
 def train_cifar10(options: dict[str, Any], order: Order, terminal: Terminal) -> int:
     """Trains, or goes on training; the exit code. Options that are None are chosen by the device."""
+    device = best_device(order.device)
+    recipe = chosen(options, device)
+    out = order.out or Path(f"{recipe.network}_cifar10.safetensors")
+    return trained(recipe, lambda: read_cifar10(order.data), replace(order, out=out), device, terminal)
+
+
+def train_tiny_imagenet(options: dict[str, Any], order: Order, terminal: Terminal) -> int:
+    """The same, fine-tuning on the classes that the folder has."""
+    device = best_device(order.device)
+    given = {name: value for name, value in options.items() if value is not None}
+    batch = given.setdefault("batch", 256 if device.type == "cuda" else 64)
+    recipe = FineTuning(**{"lr": FineTuning.usual_rate(batch)} | given)
+    known = dict(zip(read_wnids(order.data), read_tiny_imagenet(order.data, "val").classes, strict=True))
+    recipe = replace(recipe, wnids=tuple(known), names=tuple(known.values()))
+    out = order.out or Path(f"{recipe.network}_tiny_imagenet.safetensors")
+    return trained(recipe, lambda: tiny_arrays(order.data), replace(order, out=out), device, terminal)
+
+
+def trained(
+    recipe: AnyRecipe, read: Callable[[], Arrays], order: Order, device: torch.device, terminal: Terminal
+) -> int:
+    """From the recipe to the file of weights, or to --limit-seconds."""
     began = time.monotonic()
     terminal.hear_warnings()
-    place = "cuda" if torch.cuda.is_available() else "cpu"
-    device = checks.device(place if order.device == "auto" else order.device)
-    recipe = chosen(options, device)
-    files = Files.at(order.out or Path(f"{recipe.network}_cifar10.safetensors"))
+    files = Files.at(order.out or Path(recipe.network))
     with terminal.busy(f"reading {order.data}"):
-        arrays = read_cifar10(order.data)
+        arrays = read()
     compile = device.type == "cuda" if order.compile is None else order.compile
     with terminal.busy("preparing the network"):
         training = Training(recipe, arrays, device, compile)
@@ -53,6 +78,17 @@ def train_cifar10(options: dict[str, Any], order: Order, terminal: Terminal) -> 
     exact, stored = (100 * line["test_accuracy"] for line in write(training, files.weights).values())
     terminal.say(f"test accuracy {exact:.2f} % in float32, {stored:.2f} % as stored -> {files.weights}")
     return DONE
+
+
+def tiny_arrays(folder: Path) -> Arrays:
+    """Both splits of Tiny-ImageNet; the validation images are those that it is tested on."""
+    train, val = (read_tiny_imagenet(folder, split) for split in ("train", "val"))
+    if len(train.classes) > MOST_CLASSES:
+        raise ValueError(
+            f"--data must have at most {MOST_CLASSES} classes, got {len(train.classes)} in {str(folder)!r}"
+        )
+    y_train, y_val = (half.labels.astype(np.uint8) for half in (train, val))
+    return Arrays(train.pixels(), y_train, val.pixels(), y_val)
 
 
 def chosen(options: dict[str, Any], device: torch.device) -> Recipe | LipschitzRecipe:
@@ -78,7 +114,7 @@ def write(training: Training, path: Path) -> dict[str, dict[str, float]]:
     from safetensors.torch import save
 
     state = training.recipe.state(training.network)
-    rounded = training.recipe.build().to(training.device)
+    rounded = fresh(training.recipe).to(training.device)
     fit(rounded, state, path)
     found = {"float32": training.tested(training.network), "stored": training.tested(rounded)}
     with replacing(path) as file:
@@ -92,15 +128,19 @@ def notes(training: Training, found: dict[str, dict[str, float]]) -> dict[str, s
     for kind, line in found.items():
         recipe |= {f"{name.removeprefix('test_')}_{kind}": f"{value:.4f}" for name, value in line.items()}
     mean, std = training.recipe.scale
-    return recipe | {
-        "format": "pt",
-        "dataset": "CIFAR-10",
-        "test_images": str(len(training.test[0])),
-        "mean": json.dumps(mean),
-        "std": json.dumps(std),
-        "torch": str(torch.__version__),
-        "moreaugrad": version("moreaugrad"),
-    }
+    return (
+        recipe
+        | training.recipe.notes()
+        | {
+            "format": "pt",
+            "dataset": training.recipe.dataset,
+            "test_images": str(len(training.test[0])),
+            "mean": json.dumps(mean),
+            "std": json.dumps(std),
+            "torch": str(torch.__version__),
+            "moreaugrad": version("moreaugrad"),
+        }
+    )
 
 
 def _plain(value: object) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
 from moreaugrad import checks
 from moreaugrad.data.arrays import CLASSES
-from moreaugrad.zoo import lipschitz, orthogonal, resnet
+from moreaugrad.data.augment import Pixels, Resized, crop_and_flip, resized, zoom_and_flip
+from moreaugrad.zoo import embedded, lipschitz, orthogonal, resnet
 from moreaugrad.zoo.lipschitz import LipschitzNetwork
 from moreaugrad.zoo.resnet import ACTIVATIONS, ResNet18
 from moreaugrad.zoo.view import Values
@@ -23,7 +26,10 @@ Scale = tuple[Values, Values]  # mean and standard deviation of each channel: wh
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A linear warm-up, then half a cosine down to 0."""
+    """A linear warm-up, then half a cosine down to 0; and what most recipes do with the pixels and the network."""
+
+    network: ClassVar[str]
+    dataset: ClassVar[str] = "CIFAR-10"
 
     noise_sigma: float = 0.0  # Gaussian noise on the network's input, in its unit
     epochs: int = 200
@@ -49,6 +55,29 @@ class Schedule:
             return self.lr * done / rise
         return self.lr * (1 + math.cos(math.pi * (done - rise) / (self.epochs - rise))) / 2
 
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for a checkpoint to fit."""
+        return asdict(self) | {"network": self.network}
+
+    def notes(self) -> dict[str, str]:
+        """What the file of the weights says beside that."""
+        return {}
+
+    def augmented(self, pixels: Pixels, generator: Generator) -> Resized:
+        """Images as they are trained on, at the size of the network's input."""
+        return crop_and_flip(pixels, generator)
+
+    def seen(self, pixels: Pixels) -> Resized:
+        """Images as the view of the model gives them to the network."""
+        return pixels
+
+    def settle(self, network: nn.Module) -> None:
+        """After each step: nothing."""
+
+    def state(self, network: nn.Module) -> State:
+        """As it is stored: float16, but float32 where a number is too large; without the counters of batch norm."""
+        return halved(network.state_dict())
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe(Schedule):
@@ -57,6 +86,7 @@ class Recipe(Schedule):
     network: ClassVar[str] = "resnet18"
     scale: ClassVar[Scale] = (resnet.MEAN, resnet.STD)
     temperature: ClassVar[float] = 1.0
+    label_smoothing: ClassVar[float] = 0.0
 
     activation: str = "softplus"
     beta: float = 1.0  # steepness of softplus
@@ -78,19 +108,7 @@ class Recipe(Schedule):
         return 0.2 * batch / 512
 
     def optimiser(self, network: nn.Module) -> Optimizer:
-        every = list(network.parameters())
-        groups = [
-            {"params": [each for each in every if each.ndim > 1], "weight_decay": self.weight_decay},
-            {"params": [each for each in every if each.ndim <= 1], "weight_decay": 0.0},
-        ]
-        return torch.optim.SGD(groups, self.lr, momentum=self.momentum, nesterov=self.momentum > 0)
-
-    def settle(self, network: nn.Module) -> None:
-        """After each step: nothing."""
-
-    def state(self, network: nn.Module) -> State:
-        """As it is stored: float16, but float32 where a number is too large; without the counters of batch norm."""
-        return halved(network.state_dict())
+        return descent(network, self, self.weight_decay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +118,7 @@ class LipschitzRecipe(Schedule):
 
     network: ClassVar[str] = "lipschitz"
     scale: ClassVar[Scale] = (lipschitz.MEAN, lipschitz.STD)
+    label_smoothing: ClassVar[float] = 0.0
 
     lr: float = 0.01
     widths: tuple[int, ...] = lipschitz.WIDTHS  # channels of the stages
@@ -135,10 +154,74 @@ class LipschitzRecipe(Schedule):
         return orthogonal.folded(network)
 
 
+@dataclass(frozen=True, slots=True)
+class FineTuning(Schedule):
+    """EfficientNet-Lite0 from its ImageNet weights to the classes of Tiny-ImageNet: SGD with Nesterov momentum."""
+
+    network: ClassVar[str] = "efficientnet_lite0"
+    dataset: ClassVar[str] = "Tiny-ImageNet"
+    scale: ClassVar[Scale] = (embedded.VIEW.mean, embedded.VIEW.std)
+    temperature: ClassVar[float] = 1.0
+
+    epochs: int = 15
+    warm_up: int = 1
+    batch: int = 256
+    lr: float = 0.01
+    weight_decay: float = 1e-4  # of convolutions and the linear layer; norms and biases have none
+    label_smoothing: float = 0.1  # the share of a label that goes to all classes alike
+    size: int = embedded.SIZE  # pixels along the network's input
+    wnids: tuple[str, ...] = ()  # of the classes, in their order
+    names: tuple[str, ...] = ()  # theirs, for classes that ImageNet does not have
+
+    def __post_init__(self) -> None:
+        checks.at_least("size", self.size, embedded.SMALLEST)
+        Schedule.__post_init__(self)
+
+    def build(self) -> nn.Module:
+        return embedded.cut_down(self.wnids)
+
+    @staticmethod
+    def usual_rate(batch: int) -> float:
+        return 0.01 * batch / 256
+
+    def optimiser(self, network: nn.Module) -> Optimizer:
+        return descent(network, self, self.weight_decay)
+
+    def augmented(self, pixels: Pixels, generator: Generator) -> Resized:
+        return zoom_and_flip(pixels, generator, self.size)
+
+    def seen(self, pixels: Pixels) -> Resized:
+        return resized(pixels, self.size)
+
+    def identity(self) -> dict[str, Any]:
+        found = Schedule.identity(self) | {"classes": len(self.wnids)}
+        del found["names"]
+        return found | {"wnids": sha256(",".join(self.wnids).encode()).hexdigest()[:16]}
+
+    def notes(self) -> dict[str, str]:
+        names = embedded.class_names(self.wnids, self.names)
+        return {"wnids": ",".join(self.wnids), "labels": json.dumps(names)}
+
+
+AnyRecipe = Recipe | LipschitzRecipe | FineTuning
 RECIPES: dict[str, type[Recipe] | type[LipschitzRecipe]] = {each.network: each for each in (Recipe, LipschitzRecipe)}
 
 
-def fresh(recipe: Recipe | LipschitzRecipe) -> nn.Module:
+def unchanged(pixels: Pixels) -> Resized:
+    return pixels
+
+
+def descent(network: nn.Module, plan: Schedule, weight_decay: float) -> Optimizer:
+    """SGD with Nesterov momentum."""
+    every = list(network.parameters())
+    groups = [
+        {"params": [each for each in every if each.ndim > 1], "weight_decay": weight_decay},
+        {"params": [each for each in every if each.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.SGD(groups, plan.lr, momentum=plan.momentum, nesterov=plan.momentum > 0)
+
+
+def fresh(recipe: AnyRecipe) -> nn.Module:
     """The network with the first weights of the recipe's seed."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(recipe.seed)

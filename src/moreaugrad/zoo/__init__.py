@@ -20,6 +20,11 @@ MODELS = Table(
         "EfficientNet-Lite0 for 224 x 224 photos, ImageNet weights included: needs no download",
         frozenset({"included"}),
     ),
+    efficientnet_lite0_tiny_imagenet=Entry(
+        "moreaugrad.zoo.embedded:efficientnet_lite0_tiny_imagenet",
+        "EfficientNet-Lite0 with Tiny-ImageNet's 200 classes; ImageNet weights included, or --weights: trained ones",
+        frozenset({"included"}),
+    ),
     resnet18_softplus=Entry(
         "moreaugrad.zoo.resnet:resnet18_softplus",
         "ResNet-18 with softplus for 32 x 32 images; random weights unless a file is given",
