@@ -1,6 +1,7 @@
 # Needs git, make and a Python 3.11 or newer with pip and venv; everything else goes into .venv.
 #   make demo   explains a photo in several ways and leaves pictures under demo/
 #   make test   the tests
+#   make paper  the figures of the paper, into paper/results; QUICK=1: few small images, into build/paper
 # Another interpreter: make test PYTHON=python3.13. More workers: make test WORKERS=8.
 
 PYTHON ?= python3
@@ -17,12 +18,12 @@ export MOREAUGRAD_DATA := $(abspath ../shared/data)
 endif
 endif
 
-QUICK := not slow and not gpu and not data_heavy
+MARKS := not slow and not gpu and not data_heavy
 
-.PHONY: help setup demo test test-slow test-gpu test-lowest lint format types imports wheel-smoke pins clean
+.PHONY: help setup demo paper test test-slow test-gpu test-lowest lint format types imports wheel-smoke pins clean
 
 help:
-	@sed -n '2,4s/^# *//p' $(firstword $(MAKEFILE_LIST))
+	@sed -n '2,5s/^# *//p' $(firstword $(MAKEFILE_LIST))
 	@echo "also: setup test-slow test-gpu test-lowest lint format types imports wheel-smoke pins clean"
 
 setup: $(READY)
@@ -40,8 +41,14 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/moreaugrad demo
 
+# Goes on where it was stopped: a figure that is there already is not made again.
+paper: $(READY)
+	@test -n "$(MOREAUGRAD_DATA)" || { \
+	    echo "make paper needs the data sets; name their folder, as in: make paper MOREAUGRAD_DATA=DIR" >&2; exit 2; }
+	$(BIN)/python -m paper --figure all --data "$(MOREAUGRAD_DATA)" $(if $(QUICK),--quick --out build/paper,--out paper/results)
+
 test: $(READY)
-	$(BIN)/pytest -m "$(QUICK)" -n $(WORKERS)
+	$(BIN)/pytest -m "$(MARKS)" -n $(WORKERS)
 
 test-slow: $(READY)
 	$(BIN)/pytest -m "(slow or data_heavy) and not gpu"
@@ -54,7 +61,7 @@ test-gpu: $(READY)
 test-lowest: $(READY)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/lowest
 	$(BIN)/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct --editable '.[dev]'
-	build/lowest/bin/pytest -m "$(QUICK)" -n $(WORKERS) -W ignore::DeprecationWarning
+	build/lowest/bin/pytest -m "$(MARKS)" -n $(WORKERS) -W ignore::DeprecationWarning
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -352,3 +352,58 @@ def test_bad_input(net):
         mg.Slope(samples=0)
     with pytest.raises(ValueError, match="create_graph=True must be left out"):
         mg.SparseMoreauGrad(net, sparsity=[0.1, 0.2]).attribute(torch.zeros(1, 3, 2, 2).double(), 1, create_graph=True)
+
+
+# second derivatives from differences of gradients
+
+
+def test_differences_are_exact_for_a_quadratic():
+    generator = torch.Generator().manual_seed(5)
+    matrix = torch.randn(6, 6, generator=generator, dtype=torch.float64)
+    matrix, x = matrix + matrix.T, torch.randn(3, 6, generator=generator, dtype=torch.float64)
+
+    def quadratic(rows):
+        return torch.einsum("ni,ij,nj->n", rows, matrix, rows)[:, None] / 2
+
+    for apart in (0.01, 1.0, 30.0):
+        leaf = x.clone().requires_grad_()
+        found = mg.Gradient(quadratic, apart=apart).attribute(leaf, 0, create_graph=True)
+        (grad,) = torch.autograd.grad((found * found).sum(), leaf)
+        torch.testing.assert_close(grad, 2 * x @ matrix @ matrix, rtol=1e-9, atol=1e-9)
+
+
+def test_differences_come_nearer_to_the_derivative_with_the_square_of_the_distance():
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.Softplus(), torch.nn.Linear(12, 2)).double().eval()
+    model.requires_grad_(False)
+    x = torch.randn(2, 8, dtype=torch.float64)
+
+    def slope(**options):
+        leaf = x.clone().requires_grad_()
+        method = mg.MoreauGrad(model, 0.3, smoothing=mg.Smoothing(sigma=0.2, samples=8, fixed=True), **options)
+        (grad,) = torch.autograd.grad(method.attribute(leaf, 1, create_graph=True).square().sum(), leaf)
+        return grad
+
+    exact = slope()
+    errors = [float((slope(apart=apart) - exact).norm()) for apart in (0.4, 0.2, 0.1)]
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.1)
+    assert errors[1] / errors[2] == pytest.approx(4, rel=0.1)
+
+
+def test_differences_see_a_kink_that_lies_between_them():
+    x = torch.tensor([[0.05]], dtype=torch.float64)
+
+    def hinge(rows):
+        return rows.clamp(min=0)
+
+    for apart, wanted in ((0.02, 0.0), (0.2, 1 / 0.2)):
+        leaf = x.clone().requires_grad_()
+        found = mg.Gradient(hinge, apart=apart).attribute(leaf, 0, create_graph=True)
+        (grad,) = torch.autograd.grad(found.sum(), leaf)
+        assert float(grad) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("apart", [0.0, -1.0, float("nan")])
+def test_apart_must_be_positive(apart):
+    with pytest.raises(ValueError, match="apart must be"):
+        mg.Gradient(lambda x: x, apart=apart)

@@ -1,7 +1,8 @@
 """Second derivatives of a network that keep nothing of what it computed: it is run once more for them.
 
 So the memory of a map with a graph does not grow with its rows. Hessian products go forward over reverse, which a
-convolution in groups does in one call; where an operation has no forward rule, reverse over reverse. Knows no score.
+convolution in groups does in one call; where an operation has no forward rule, reverse over reverse; or, where that is
+asked for, by differences of gradients. Knows no score.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from moreaugrad.contracts import ForwardFunc, Images, PerImage
 from moreaugrad.core.engine import Engine
-from moreaugrad.shapes import spread
+from moreaugrad.shapes import norm, spread
 
 log = logging.getLogger("moreaugrad")
 
@@ -38,6 +39,8 @@ def value_and_grad(engine: Engine, run: Run, rows: Images, beside: list[Tensor])
 
 def product(engine: Engine, run: Run, rows: Images, along: Images) -> tuple[PerImage, Images, Images]:
     """Value, gradient, and the Hessian times `along`, of each row."""
+    if engine.apart is not None:
+        return _difference(engine.apart, run, rows, along)
     if engine.tangents:
         try:
             return _forward_over_reverse(run, rows, along)
@@ -63,6 +66,14 @@ def _forward_over_reverse(run: Run, rows: Images, along: Images) -> tuple[PerIma
         bare, tangent = forward_ad.unpack_dual(grad)
         bare, tangent = bare.detach(), torch.zeros_like(rows) if tangent is None else tangent.detach()
         return forward_ad.unpack_dual(value).primal.detach(), bare, tangent
+
+
+def _difference(apart: float, run: Run, rows: Images, along: Images) -> tuple[PerImage, Images, Images]:
+    """(grad(x + h v) - grad(x - h v)) / 2h with |2 h v| = apart: sees the kinks that lie between the two."""
+    size = norm(along)
+    half = spread(apart / 2 / torch.where(size > 0, size, 1), rows)
+    (one, ahead), (other, behind) = (run(rows.detach() + way * half * along, False) for way in (1, -1))
+    return (one + other).detach() / 2, (ahead + behind).detach() / 2, (ahead - behind).detach() / (2 * half)
 
 
 class Again(torch.autograd.Function):

@@ -77,6 +77,7 @@ class Engine:
     warm_up: float = field(default=0.0, init=False)  # seconds of the first gradient, compiling included
     mark: Any = field(default=None, init=False)
     records: dict[Any, Any] = field(default_factory=dict, init=False)  # what the GPU replays, by shape
+    apart: float | None = field(default=None, init=False)  # second derivatives by gradients so far apart; None: exact
     tangents: bool = field(default=True, init=False)  # every operation of the network has a forward derivative
     spoiled: Tensor | None = field(default=None, init=False)  # on the device: whether a gradient was not finite
 

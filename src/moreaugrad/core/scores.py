@@ -186,6 +186,8 @@ class ClassScore:
             value, _, turned = again.product(self.engine, run, rows, along)
             return value, turned
         beside = again.weights(self.engine.forward) if self.weights else []
+        if beside is None and self.engine.apart is not None:  # differences follow the rows alone
+            beside = []
         return run(rows, True) if beside is None else again.value_and_grad(self.engine, run, rows, beside)
 
     def of_rows(self, rows: Images, owners: targets.Owners) -> PerImage:

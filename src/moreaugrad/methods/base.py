@@ -40,12 +40,15 @@ class Method(Traits, Attribution):  # type: ignore[misc]
     score: str = field(default="logit", kw_only=True)  # or prob, logprob
     precision: str | None = field(default=None, kw_only=True)  # float32, tf32, bfloat16, float16; None: by the device
     compile: bool | None = field(default=None, kw_only=True)  # None: for many images on a GPU
+    apart: float | None = field(default=None, kw_only=True)  # second derivatives by gradients so far apart; None: exact
 
     def __post_init__(self) -> None:
         checks.one_of("score", self.score, KINDS)
         if self.precision is not None:
             checks.one_of("precision", self.precision, dict.fromkeys(PRECISIONS))
         checks.flag("compile", self.compile)
+        if self.apart is not None:
+            checks.positive("apart", self.apart)
         budget = getattr(self, "budget", None)
         if isinstance(budget, str):
             checks.one_of("budget", budget, QUALITY)
@@ -62,6 +65,11 @@ class Method(Traits, Attribution):  # type: ignore[misc]
     def _engines(self) -> dict[tuple[str, bool], Engine]:
         """Kept from call to call, so that compiling is paid once."""
         return {}
+
+    def share_engines(self, other: Method) -> None:
+        """Runs the network as `other`, which is on the same one, does: made ready, or compiled, once for both."""
+        if other.forward_func is self.forward_func:
+            self.__dict__["_engines"] = other._engines
 
     def compute(self, call: Call) -> Outcome:
         """What the method itself does."""
@@ -208,7 +216,7 @@ class Method(Traits, Attribution):  # type: ignore[misc]
         compiled = self.compile if self.compile is not None else x.is_cuda and len(x) >= MANY
         compiled = compiled and not graph  # what is compiled cannot be differentiated twice
         engine = self._engines.setdefault((precision, compiled), Engine(self.forward_func, precision, compiled))
-        engine.rows = asked or safe_rows(x, self.per_image, compiled)
+        engine.rows, engine.apart = asked or safe_rows(x, self.per_image, compiled), self.apart
         return engine
 
     def _aim(self, score: ClassScore, x: Images, predict: bool) -> Tensor | None:

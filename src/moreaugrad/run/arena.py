@@ -68,6 +68,9 @@ class Arena:
                 self._attacks[cell] = contest.make_attack(
                     cell.attack, made[key], cell.epsilon, study.norm, study.seed, study.attacks[cell.attack]
                 )
+        for method in (*self._judges.values(), *self._seconds.values(), *self._scouts.values(), *made.values()):
+            if method is not None:
+                method.share_engines(next(iter(self._judges.values())))
         first = source.load(slice(0, 1))
         nothing = torch.zeros_like(first)
         contest.figures(study.metrics, nothing, nothing)  # a metric that cannot judge such maps says so now

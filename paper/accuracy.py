@@ -1,0 +1,183 @@
+"""How well maps explain: insertion, deletion, sparsity, and on Tiny-ImageNet whether they lie on the object.
+
+Clean maps of the network's own prediction, with equal budgets and a common seed; all metrics look at |map|.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import moreaugrad as mg
+from paper import dots, names, records
+from paper.datasets import Sample, sample
+from paper.ledger import Ledger
+from paper.records import Line, number
+from paper.settings import Settings
+from paper.stamps import hardware
+from paper.studies import LEVEL
+from paper.summaries import STATISTICS, statistics
+
+RANDOM = "random"
+CHANCE, NETWORK = "chance", "network"  # in place of a method: the box's share, the share of right predictions
+METHODS = (
+    *("gradient", "integrated_gradients", "smoothgrad", "sparsified_smoothgrad"),
+    *("moreau", "sparse_moreau", "group_sparse_moreau", "gradcam", RANDOM),
+)
+IDENTITY = ("dataset", "block", "method", "image", "key", "label", "predicted", "correct", "gradients")
+FAITHFUL = ("insertion", "deletion", "deletion_blur")
+SPARSE = ("nonzero_share", "gini", "hoyer")
+ON_OBJECT = ("pointing_game", "energy_in_box")
+METRICS = (*FAITHFUL, *SPARSE, *ON_OBJECT)
+COLUMNS = (*IDENTITY, *METRICS, "box_share")
+SUMMARY = ("dataset", "method", "metric", "over", "n", "counted", "undefined", *STATISTICS, "gradients")
+BLOCKS = {"cifar10": 50, "tiny_imagenet": 50, "imagenet": 16}  # images that are explained together
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How much is spent, the same for all methods."""
+
+    counts: Mapping[str, int]  # images of each data set
+    budget: int  # gradients of a map, where a method has a choice
+    points: int  # of the curves of insertion and deletion, ends included
+    seeds: tuple[int, ...]  # orders of equal pixels that are averaged over
+    rows: int = 64  # that reach the network at once
+    precision: str | None = None  # of maps that are averages over noise; None: the library's choice
+
+
+FULL = Terms({"cifar10": 200, "tiny_imagenet": 120, "imagenet": 48}, budget=1600, points=113, seeds=(0, 1, 2))
+QUICK = Terms({"cifar10": 4, "tiny_imagenet": 2, "imagenet": 1}, budget=32, points=9, seeds=(0,))
+
+
+def make(settings: Settings) -> bool:
+    """accuracy_rows.csv and accuracy.json as it goes; accuracy.csv and accuracy.png at the end. False: go on later."""
+    began, terms = time.monotonic(), QUICK if settings.quick else FULL
+    if settings.place.type == "cuda":  # float16 moves such maps by less than another seed
+        terms = replace(terms, rows=256, precision="float16")
+    samples = {name: sample(name, settings, terms.counts[name]) for name in settings.datasets}
+    out = settings.out
+    ledger = Ledger(out / "accuracy_rows.csv", out / "accuracy.json", COLUMNS)
+    if settings.restart:
+        ledger.restart()
+    ledger.describe({name: _told(each, terms, settings) for name, each in samples.items()})
+    plan = {(name, str(block.start), method): block for name, block, method in _plan(samples)}
+    done = ledger.resume({cell: block.stop - block.start for cell, block in plan.items()})
+    for cell, block in plan.items():
+        if cell in done:
+            continue
+        if settings.minutes is not None and time.monotonic() - began >= 60 * settings.minutes:
+            return False
+        ledger.append(measure(samples[cell[0]], block, cell[2], terms))
+    lines = summarise(ledger.read())
+    records.write(out / "accuracy.csv", lines, SUMMARY)
+    dots.draw(lines, out / "accuracy.png", _note(lines, terms))
+    return True
+
+
+def _told(of: Sample, terms: Terms, settings: Settings) -> dict[str, Any]:
+    """What must be the same for rows to be gone on with."""
+    told = {"images": len(of), "budget": terms.budget, "points": terms.points, "seeds": terms.seeds}
+    told["noise_level"] = LEVEL
+    network = {"model": settings.model(of.name), "trained": of.trained, "digest": of.digest}
+    return told | network | {"device": hardware(settings.place), "precision": terms.precision, "methods": METHODS}
+
+
+def _plan(samples: Mapping[str, Sample]) -> Iterator[tuple[str, slice, str]]:
+    for name, each in samples.items():
+        for start in range(0, len(each), BLOCKS[name]):
+            for method in METHODS:
+                yield name, slice(start, min(start + BLOCKS[name], len(each))), method
+
+
+def measure(of: Sample, block: slice, method: str, terms: Terms) -> list[Line]:
+    """One row per image."""
+    x, labels = of.x[block], of.labels[block]
+    with torch.no_grad():
+        predicted = of.classifier(x).argmax(1)
+    maps, gradients = explained(of.classifier, x, predicted, method, block.start, terms)
+    figures: dict[str, Any] = faithfulness(maps, x, of.classifier, predicted, terms)
+    figures |= {name: mg.METRICS[name](maps) for name in SPARSE}
+    if of.boxes is not None:
+        boxes = of.boxes[block]
+        figures |= {name: mg.METRICS[name](maps, boxes) for name in ON_OBJECT}
+        figures["box_share"] = mg.METRICS["energy_in_box"](torch.ones_like(maps), boxes)
+    columns = {name: values.tolist() for name, values in figures.items()}
+    columns |= {"label": labels.tolist(), "predicted": predicted.tolist(), "gradients": gradients}
+    columns["correct"] = (predicted == labels).tolist()
+    columns["image"] = list(range(block.start, block.stop))
+    columns["key"] = of.keys[block]
+    shared = {"dataset": of.name, "block": block.start, "method": method}
+    return [shared | {name: column[place] for name, column in columns.items()} for place in range(len(x))]
+
+
+def explained(
+    model: Any, x: Tensor, target: Tensor, method: str, first: int, terms: Terms
+) -> tuple[Tensor, Sequence[int]]:
+    """The maps, and the gradients that each took."""
+    if method == RANDOM:  # each image by a seed of its own, so that the same comes in any block
+        drawn = [
+            torch.rand(1, *x.shape[2:], generator=torch.Generator().manual_seed(first + place))
+            for place in range(len(x))
+        ]
+        return torch.stack(drawn).to(x.device), [0] * len(x)
+    found = maker(method, model, terms).explain(x, target)
+    return found.map.detach(), found.gradients.tolist()
+
+
+def maker(method: str, model: Any, terms: Terms) -> Any:
+    """The method with its own defaults but for the common budget and level of noise; seed 0."""
+    made = mg.METHODS[method](model)
+    if hasattr(made, "smoothing"):
+        noise = replace(made.smoothing, noise_level=LEVEL)
+        if hasattr(made, "budget"):
+            return replace(made, smoothing=noise, precision=terms.precision, budget=terms.budget)
+        return replace(made, smoothing=replace(noise, samples=terms.budget), precision=terms.precision)
+    return replace(made, steps=terms.budget) if hasattr(made, "steps") else made
+
+
+def faithfulness(maps: Tensor, x: Tensor, model: Any, target: Tensor, terms: Terms) -> dict[str, Tensor]:
+    pixels = x.shape[-2] * x.shape[-1]
+    step = max(x.shape[-1], -(-pixels // (terms.points - 1)))  # never finer than a row of pixels, as is usual
+    options = {"step": step, "seeds": terms.seeds, "internal_batch_size": terms.rows}
+    return {
+        "insertion": mg.METRICS["insertion"](maps, x, model, target, **options),
+        "deletion": mg.METRICS["deletion"](maps, x, model, target, **options),
+        "deletion_blur": mg.METRICS["deletion"](maps, x, model, target, baseline="blur", **options),
+    }
+
+
+def summarise(rows: Sequence[Mapping[str, str]]) -> list[Line]:
+    """Over all images, and over those whose prediction is right; methods first, then what belongs to the images."""
+    found: list[Line] = []
+    wanted = dict.fromkeys(METHODS, METRICS) | {CHANCE: ("box_share",), NETWORK: ("correct",)}
+    for dataset in dict.fromkeys(row["dataset"] for row in rows):
+        for method, metrics in wanted.items():
+            of = method if method in METHODS else RANDOM
+            some = [row for row in rows if (row["dataset"], row["method"]) == (dataset, of)]
+            for over in ("all", "correct"):
+                chosen = [row for row in some if over == "all" or row["correct"] == "1"]
+                shared = {"dataset": dataset, "method": method, "over": over, "n": len(chosen)}
+                shared["gradients"] = max((int(row["gradients"]) for row in chosen), default=0)
+                given = {metric: [number(row[metric]) for row in chosen] for metric in metrics}
+                found += [
+                    shared | {"metric": metric} | statistics(values)
+                    for metric, values in given.items()
+                    if not np.isnan(values).all()
+                ]
+    return found
+
+
+def _note(lines: Sequence[Line], terms: Terms) -> str:
+    counts = {line["dataset"]: line["n"] for line in lines if line["over"] == "all"}
+    images = ", ".join(f"{count} of {names.dataset(name)}" for name, count in counts.items())
+    return (
+        f"means with 95 % intervals; {images}; {terms.budget:,} gradients a map where a method has a choice; "
+        "dotted: share of the image that the box takes"
+    )

@@ -1,0 +1,76 @@
+"""How methods, data sets and metrics are called on pictures and in tables, in the order in which they appear."""
+
+from __future__ import annotations
+
+METHODS = {
+    "gradient": "Simple gradient",
+    "integrated_gradients": "Integrated gradients",
+    "deeplift": "DeepLIFT",
+    "smoothgrad": "SmoothGrad",
+    "sparsified_smoothgrad": "Sparsified SmoothGrad",
+    "relex": "RelEx",
+    "moreau": "MoreauGrad",
+    "sparse_moreau": "Sparse MoreauGrad",
+    "group_sparse_moreau": "Group-sparse MoreauGrad",
+    "gradcam": "Grad-CAM",
+    "random": "Random map",
+}
+DATASETS = {"cifar10": "CIFAR-10", "tiny_imagenet": "Tiny-ImageNet", "imagenet": "ImageNet"}
+METRICS = {
+    "normalised_distance": "normalised distance",
+    "topk_intersection": "top-k intersection",
+    "ssim": "SSIM",
+    "normalised_distance_signed": "normalised distance, as published",
+    "topk_signed": "top-k intersection, as published",
+    "ssim_raw": "SSIM, as published",
+    "insertion": "insertion",
+    "deletion": "deletion, to the mean colour",
+    "deletion_blur": "deletion, to a blur",
+    "nonzero_share": "share of non-zeros",
+    "gini": "Gini index",
+    "hoyer": "Hoyer sparseness",
+    "pointing_game": "pointing game",
+    "energy_in_box": "energy in the box",
+}
+LOWER = frozenset(("normalised_distance", "deletion", "deletion_blur", "nonzero_share"))  # smaller is better
+
+# the published figure: its names -> ours, and our metrics -> the one of it that they are set against
+PUBLISHED_METHODS = {
+    "simple_gradient": "gradient",
+    "integrated_gradients": "integrated_gradients",
+    "smoothgrad": "smoothgrad",
+    "sparsified_smoothgrad": "sparsified_smoothgrad",
+    "moreaugrad": "moreau",
+    "sparse_moreaugrad": "sparse_moreau",
+}
+PUBLISHED_METRICS = {
+    "normalized_distance": "normalised_distance",
+    "topk_intersection": "topk_intersection",
+    "ssim": "ssim",
+}
+BASE = {
+    "normalised_distance_signed": "normalised_distance",
+    "topk_signed": "topk_intersection",
+    "ssim_raw": "ssim",
+}
+
+
+def method(name: str) -> str:
+    return METHODS.get(name, name)
+
+
+def metric(name: str) -> str:
+    return METRICS.get(name, name.replace("_", " "))
+
+
+def dataset(name: str) -> str:
+    return DATASETS.get(name, name)
+
+
+def base(metric: str) -> str:
+    """The metric of the published figure that a variant belongs to."""
+    return BASE.get(metric, metric)
+
+
+def is_lower_better(metric: str) -> bool:
+    return base(metric) in LOWER

@@ -1,0 +1,99 @@
+"""The published curves by the published protocol, beside the published values.
+
+The authors' sample counts for every map that is judged (8,192 for SmoothGrad, 256 for its sparsified form, 19,200 for
+MoreauGrad), the attack that steps along signs, frozen derivatives, and noise that the two maps do not share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import moreaugrad as mg
+from paper import curves, records, studies
+from paper.settings import Settings
+from paper.studies import Part
+
+IMAGES = {"cifar10": 64, "tiny_imagenet": 24, "imagenet": 16}
+QUICK = {"cifar10": 2, "tiny_imagenet": 2, "imagenet": 1}
+# by methods: gradients of a map that is judged, and inside the attack
+COUNTS = {
+    ("gradient", "integrated_gradients"): (1, 1),
+    ("smoothgrad",): (8192, 64),
+    ("sparsified_smoothgrad",): (256, 64),
+    ("moreau", "sparse_moreau"): (19200, 160),
+}
+
+
+FLOORS = ("dataset", "method", "samples", "floor", "epsilon", "published", "samples_of_published")
+
+
+def parts(settings: Settings) -> list[Part]:
+    """Studies by data set and by how many gradients a map has."""
+    images = studies.counted(settings, IMAGES, QUICK)
+    return [
+        part
+        for name in settings.datasets
+        for labels, counts in COUNTS.items()
+        for part in studies.shards(f"published_{labels[-1]}", name, images[name], study(name, labels, counts, settings))
+    ]
+
+
+def study(dataset: str, labels: tuple[str, ...], counts: tuple[int, int], settings: Settings) -> mg.Study:
+    sizes = studies.SIZES[dataset]
+    full = {name: min(count, studies.scaled(settings, count)) for name, count in zip(studies.FEW, counts, strict=True)}
+    return mg.Study(
+        {label: options for label, options in methods(settings).items() if label in labels},
+        {"topk": {"steps": 1 if settings.quick else 10, "rule": "sign"}},
+        sizes[2:] if settings.quick else sizes,
+        modes=("frozen",),
+        metrics=(*studies.METRICS, *studies.FLAGGED),
+        **(studies.FEW if settings.quick else full),
+        common_noise=False,
+    )
+
+
+def methods(settings: Settings) -> dict[str, dict[str, Any]]:
+    """With the options of the authors' programs: 50 points of a path, noise of level 0.15 for SmoothGrad alone."""
+    found = studies.methods(settings, draws=16, points=50)
+    found["smoothgrad"]["smoothing"] = mg.Smoothing(0.15)
+    return found
+
+
+def floors(lines: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]) -> list[records.Line]:
+    """What two seeds alone differ by, beside the published value at the smallest norm.
+
+    A mean over N noise vectors has an error of 1/sqrt(N), so N (floor / published)^2 of them differ by that value: if
+    the attack had done nothing at all, the published maps were means over so many.
+    """
+    samples = {label: counts[0] for labels, counts in COUNTS.items() for label in labels}
+    found = []
+    for line in lines:
+        told = [each for each in published if all(each[name] == line[name] for name in ("dataset", "method", "metric"))]
+        if line["mode"] == "floor" and line["metric"] == "normalised_distance" and line["mean"] > 0 and told:
+            least = min(told, key=lambda each: float(each["epsilon"]))
+            known = {"dataset": line["dataset"], "method": line["method"], "samples": samples[line["method"]]}
+            known |= {"floor": line["mean"], "epsilon": least["epsilon"], "published": least["value"]}
+            found.append(known | {"samples_of_published": known["samples"] * (line["mean"] / least["value"]) ** 2})
+    return found
+
+
+def make(settings: Settings) -> bool:
+    """Goes on with the studies, then robustness.csv, ordering.csv and robustness.png of what is there."""
+    wanted = parts(settings)
+    done = studies.run(wanted, settings)
+    lines = [
+        line for name, some in studies.rows(wanted, settings) for line in curves.summarise(some, name, "published")
+    ]
+    curves.write(settings.out / "robustness.csv", lines)
+    published, told = curves.read_published(), curves.as_published(lines)
+    curves.write_orderings(settings.out / "ordering.csv", told, published)
+    records.write(settings.out / "floors.csv", floors(lines, published), FLOORS)
+    curves.draw(
+        told,
+        settings.out / "robustness.png",
+        published,
+        title="The published protocol",
+        note="means over images with a valid attack, 95 % intervals; dashed: published; dotted: two seeds, no attack",
+    )
+    return done

@@ -1,0 +1,93 @@
+"""What a run is told: where data and results lie, which networks, how much of the work. Reads and computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+import torch
+
+MODELS = {  # of each data set, where no other is asked for
+    "cifar10": "resnet18_softplus_cifar10",
+    "tiny_imagenet": "efficientnet_lite0_tiny_imagenet",
+    "imagenet": "efficientnet_lite0",
+}
+DATASETS = tuple(MODELS)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run. `models` and `weights` go by data set and hold only what differs from `MODELS`."""
+
+    data: Path  # folder with the data sets
+    out: Path
+    quick: bool = False  # few images and small budgets
+    device: str = "auto"  # a GPU where there is one
+    minutes: float | None = None  # stop a study after so many minutes
+    models: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, Path] = field(default_factory=dict)
+    datasets: tuple[str, ...] = DATASETS
+    restart: bool = False  # make anew what is there already
+    shard: int | None = None  # of the studies only the shard of this number, from 1
+    redraw: bool = False  # of the studies only tables and pictures, from the rows that are there
+    images: int | None = None  # of the studies: at most so many of each data set
+    budget: int | None = None  # of the studies: gradients of a map that is judged; None: 1,600
+
+    def __post_init__(self) -> None:
+        for name in (*self.datasets, *self.models, *self.weights):
+            one_of("a data set", name, DATASETS)
+        if not self.datasets:
+            raise ValueError(f"--datasets must name at least one of {list(DATASETS)}, got none")
+        for name, least in (("shard", 1), ("images", 1), ("budget", 16)):
+            given = getattr(self, name)
+            if given is not None and given < least:
+                raise ValueError(f"--{name} must be a number from {least}, got {given}")
+        if self.minutes is not None and not self.minutes > 0:
+            raise ValueError(f"--minutes must be a positive number, got {self.minutes}")
+
+    @property
+    def place(self) -> torch.device:
+        """Where the work is done."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            found = torch.device(self.device)
+            torch.empty(1, device=found)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise ValueError(f"--device must be auto, cpu or a GPU that works, got {self.device!r}: {reason}") from None
+        return found
+
+    @property
+    def largest(self) -> str:
+        """Of the data sets that are asked for the one with the largest images: photos, where there are any."""
+        return max(self.datasets, key=DATASETS.index)
+
+    def model(self, dataset: str) -> str:
+        """The name of the network for a data set."""
+        return self.models.get(dataset, MODELS[dataset])
+
+
+def one_of(what: str, name: str, known: Sequence[str]) -> str:
+    """The name itself, if it is known; else an error that names the nearest."""
+    if name in known:
+        return name
+    close = get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"{what} must be one of {list(known)}, got {name!r}.{hint}")
+
+
+def by_dataset(option: str, words: Iterable[str]) -> dict[str, str]:
+    """DATASET=VALUE, several times; a value alone is meant for ImageNet."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.rpartition("=")
+        name = one_of(f"{option} DATASET=VALUE: the data set", name, DATASETS) if equals else "imagenet"
+        if not value:
+            raise ValueError(f"{option} must be DATASET=VALUE, got {word!r} without a value")
+        if name in found:
+            raise ValueError(f"{option} must name each data set once, got {name} twice: {found[name]!r} and {value!r}")
+        found[name] = value
+    return found

@@ -1,0 +1,135 @@
+"""The studies behind the curves: which methods, attacks and sizes, on how many images and at what cost.
+
+Each is a folder below OUT with rows.csv, table.csv, curves.png and study.json, and goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import moreaugrad as mg
+from paper.datasets import sample
+from paper.settings import Settings
+
+Row = dict[str, str]
+SIZES = {  # of attacks, as in the published figure; in the units of the normalised input
+    "cifar10": (0.3, 1.0, 3.0, 10.0),
+    "tiny_imagenet": (1.0, 3.0, 10.0, 20.0),
+    "imagenet": (1.0, 3.0, 10.0, 20.0),
+}
+LEVEL = 0.1  # of the noise, relative to the range of an image
+ETA = 0.005
+FLAGGED = {  # figures as published code takes them -> their columns in the tables of the paper
+    "normalised_distance:signed": "normalised_distance_signed",
+    "topk_intersection:signed": "topk_signed",
+    "ssim:raw": "ssim_raw",
+}
+METRICS = ("normalised_distance", "topk_intersection", "ssim")
+BUDGET = 1600  # gradients of a map that is judged, for methods that have a choice
+FEW = {"budget": 8, "attack_budget": 4}  # of a quick run
+
+
+SHARD = {"cifar10": 64, "tiny_imagenet": 24, "imagenet": 8}  # images: blocks that fill a GPU
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One study on a shard of the images of one data set: what one run does in less than ten minutes on a large GPU."""
+
+    name: str
+    dataset: str
+    number: int  # of the shard, from 1
+    images: range
+    study: mg.Study
+
+    def folder(self, settings: Settings) -> Path:
+        return settings.out / "studies" / f"{self.name}_{self.dataset}_{self.number}"
+
+
+def shards(name: str, dataset: str, images: int, study: mg.Study, size: int | None = None) -> list[Part]:
+    """One part for each so many images."""
+    each = size or SHARD[dataset]
+    pieces = [range(start, min(start + each, images)) for start in range(0, images, each)]
+    return [Part(name, dataset, number, piece, study) for number, piece in enumerate(pieces, 1)]
+
+
+def scaled(settings: Settings, count: int) -> int:
+    """A number of gradients, less where the budget is less than the full one."""
+    return max(8, round(count * (settings.budget or BUDGET) / BUDGET))
+
+
+def counted(settings: Settings, full: Mapping[str, int], quick: Mapping[str, int]) -> Mapping[str, int]:
+    """How many images of each data set."""
+    of = quick if settings.quick else full
+    return {name: min(count, settings.images or count) for name, count in of.items()}
+
+
+def methods(settings: Settings, draws: int, points: int, apart: float | None = None) -> dict[str, dict[str, Any]]:
+    """The six methods of the published curves, with one level of noise: `draws` noise vectors per step of a solve,
+    `points` of the path of integrated gradients, second derivatives from gradients so far `apart`."""
+    on_gpu, second = settings.place.type == "cuda", {} if apart is None else {"apart": apart}
+    fast, exact = (second | ({"precision": each} if on_gpu else {}) for each in ("float16", "tf32"))
+    draws, points = (2, 4) if settings.quick else (min(draws, scaled(settings, 80)), min(points, scaled(settings, 320)))
+    noise, solve = mg.Smoothing(LEVEL), mg.Smoothing(LEVEL, samples=draws)
+    return {
+        "gradient": dict(exact),
+        "integrated_gradients": {"steps": points, **exact},
+        "smoothgrad": {"smoothing": noise, **fast},
+        "sparsified_smoothgrad": {"smoothing": noise, **fast},
+        "moreau": {"smoothing": solve, **fast},
+        "sparse_moreau": {"smoothing": solve, "eta": ETA, **fast},
+    }
+
+
+def run(parts: Sequence[Part], settings: Settings) -> bool:
+    """Goes on with each study in turn, or with those of one shard; whether all of them are finished."""
+    began = time.monotonic()
+    if settings.redraw:
+        return True
+    for part in (each for each in parts if settings.shard in (None, each.number)):
+        left = None if settings.minutes is None else settings.minutes - (time.monotonic() - began) / 60
+        if left is not None and left <= 0:
+            return False
+        found, some = sample(part.dataset, settings, part.images.stop), slice(part.images.start, part.images.stop)
+        folder = part.folder(settings)
+        standing = mg.run_study(
+            part.study,
+            found.classifier,
+            mg.Tensors(found.x[some], found.keys[some]),
+            folder,
+            minutes=left,
+            watch=partial(_said, folder.name, [began]),
+            name=settings.model(part.dataset),
+            command=shlex.join(["python", "-m", "paper", *sys.argv[1:]]),
+        )
+        if not standing.finished:
+            print(f"{folder.name}: {standing.done} of {standing.total} cells; the same command goes on", flush=True)
+            return False
+    return True
+
+
+def _said(name: str, last: list[float], step: int, total: int, info: Mapping[str, Any]) -> None:
+    """A line now and then."""
+    if "cell" in info and time.monotonic() - last[0] > 20:
+        last[0] = time.monotonic()
+        print(f"{name}: {100 * step // max(total, 1)} %, {info['cell']}", flush=True)
+
+
+def rows(parts: Sequence[Part], settings: Settings) -> Iterator[tuple[str, list[Row]]]:
+    """What is there of each study, by data set; figures under the names of the paper's tables."""
+    found: dict[str, list[Row]] = {}
+    for part in parts:
+        path = part.folder(settings) / "rows.csv"
+        if path.is_file():
+            with path.open(encoding="utf-8", newline="") as file:
+                some = [{FLAGGED.get(name, name): value for name, value in row.items()} for row in csv.DictReader(file)]
+            found.setdefault(part.dataset, []).extend(some)
+    yield from found.items()

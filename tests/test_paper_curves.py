@@ -1,0 +1,240 @@
+"""Rows of studies -> lines, curves and orders: against closed forms, scipy, and the published values themselves."""
+
+import math
+
+import numpy as np
+import paper_path
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paper import curves, names, ordering, records, summaries
+
+EVERY = ("normalised_distance", "topk_intersection", "ssim")
+
+
+def row(image, value, mode="strongest", valid="1", method="moreau", epsilon="3.0", winner="frozen", attack="topk"):
+    identity = {"image": str(image), "method": method, "attack": attack, "epsilon": epsilon, "mode": mode}
+    return identity | {"valid": valid, "winner": winner} | dict.fromkeys(EVERY, str(value))
+
+
+def only(lines, **where):
+    (found,) = [line for line in lines if all(line[key] == value for key, value in where.items())]
+    return found
+
+
+def published_lines(shift=0.0, width=0.01, datasets=names.DATASETS):
+    """Lines that say what was published, moved by a shift and with intervals of a width."""
+    return [
+        {"dataset": p["dataset"], "protocol": "published", "method": p["method"], "attack": "topk"}
+        | {"epsilon": p["epsilon"], "mode": "strongest", "metric": p["metric"], "n": 9, "valid_share": 1.0}
+        | {"mean": p["value"] + shift, "mean_low": p["value"] + shift - width, "mean_high": p["value"] + shift + width}
+        for p in curves.read_published()
+        if p["dataset"] in datasets
+    ]
+
+
+def test_a_line_counts_valid_attacks_and_says_what_it_left_out():
+    rows = [row(0, 0.2), row(1, 0.4), row(2, 0.9), row(3, 7.0, valid="0"), row(4, "nan")]
+    line = only(curves.summarise(rows, "cifar10", "fair"), metric="ssim")
+    assert (line["n"], line["valid_share"], line["counted"], line["undefined"]) == (5, 0.8, 3, 1)
+    assert line["mean"] == pytest.approx(0.5)
+    assert line["median"] == 0.4
+    assert 0.2 <= line["mean_low"] < 0.5 < line["mean_high"] <= 0.9
+    assert (line["dataset"], line["protocol"], line["method"], line["epsilon"]) == ("cifar10", "fair", "moreau", 3.0)
+
+
+def test_a_group_without_a_valid_attack_has_no_figures():
+    line = only(curves.summarise([row(0, 0.3, valid="False")], "cifar10", "fair"), metric="ssim")
+    assert line["valid_share"] == line["counted"] == 0
+    assert math.isnan(line["mean"])
+    assert math.isnan(line["mean_low"])
+
+
+def test_winners_are_shared_out_over_valid_images_and_modes_that_were_tried():
+    tried = [row(0, 0.1, mode) for mode in ("frozen", "unrolled:4x16", "implicit:5x16")]
+    winners = ["implicit:5x16", "implicit:5x16", "frozen", "unrolled:4x16"]
+    best = [row(image, 0.5, winner=winner) for image, winner in enumerate(winners)]
+    lines = curves.summarise([*tried, *best, row(9, 0.5, winner="frozen", valid="0")], "cifar10", "fair")
+    line = only(lines, mode="strongest", metric="ssim")
+    assert [line[f"won_{mode}"] for mode in ("frozen", "unrolled", "implicit")] == [0.25, 0.25, 0.5]
+    assert "won_transfer" not in line
+    assert "won_frozen" not in only(lines, mode="frozen", metric="ssim")
+
+
+def test_floors_and_published_variants_have_lines_of_their_own():
+    floor = row(0, 0.1, mode="floor", attack="none", epsilon="0.0") | {"ssim_raw": "0.7"}
+    lines = curves.summarise([floor, row(0, 0.4) | {"ssim_raw": "0.8"}], "cifar10", "published")
+    assert only(lines, mode="floor", metric="ssim_raw")["mean"] == 0.7
+    assert {line["metric"] for line in lines} == {*EVERY, "ssim_raw"}
+
+
+def test_the_interval_of_the_mean_is_that_of_the_central_limit_theorem():
+    values = np.random.default_rng(3).normal(5, 2, 800)
+    found = summaries.statistics(values.tolist())
+    half = 1.96 * values.std() / math.sqrt(len(values))
+    assert found["mean_low"] == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert found["mean_high"] == pytest.approx(values.mean() + half, abs=0.1 * half)
+    assert summaries.statistics(values.tolist()) == found  # by a seed
+    moved = summaries.statistics((values + 10).tolist())
+    assert moved["mean_low"] == pytest.approx(found["mean_low"] + 10, rel=1e-12)
+    assert len({summaries.statistics([0.25] * 9)[name] for name in summaries.STATISTICS}) == 1
+
+
+def test_the_published_figure_is_whole():
+    points = curves.read_published()
+    keys = {(p["dataset"], p["metric"], p["method"], p["epsilon"]) for p in points}
+    assert len(points) == len(keys) == 3 * 3 * 6 * 4
+    assert {p["method"] for p in points} <= set(names.METHODS)
+    assert {p["metric"] for p in points} == set(EVERY)
+    assert all(0 <= p["value"] <= math.sqrt(2) for p in points)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=9))
+def test_rank_correlations_agree_with_scipy(pairs):
+    stats = pytest.importorskip("scipy.stats")
+    a, b = (np.array(each, dtype=float) for each in zip(*pairs, strict=True))
+    if len(set(a)) == 1 or len(set(b)) == 1:  # no order at all
+        assert math.isnan(ordering.spearman(a, b))
+        assert math.isnan(ordering.kendall(a, b))
+        return
+    assert ordering.spearman(a, b) == pytest.approx(stats.spearmanr(a, b).statistic)
+    assert ordering.kendall(a, b) == pytest.approx(stats.kendalltau(a, b).statistic)
+
+
+def test_the_published_values_have_their_own_order():
+    lines, published = published_lines(shift=0.1), curves.read_published()
+    for dataset, metric, epsilon in {(line["dataset"], line["metric"], line["epsilon"]) for line in lines}:
+        found = curves.ordering(lines, published, dataset, metric, epsilon)
+        assert found.ours == found.published
+        assert found.spearman == pytest.approx(1)
+        assert found.kendall == pytest.approx(1)
+        assert not found.differing
+        assert len(found.pairs) == 15
+
+
+@pytest.mark.parametrize(("width", "sure"), [(0.01, True), (0.5, False)])
+def test_a_pair_that_comes_the_other_way_round_is_named_with_how_sure_that_is(width, sure):
+    """On CIFAR-10 at 3 the simple gradient (0.95) and MoreauGrad (0.45) change places."""
+    lines = published_lines(width=width)
+    swapped = {"gradient": 0.45, "moreau": 0.95}
+    for line in lines:
+        if (line["dataset"], line["metric"], line["epsilon"]) == ("cifar10", "normalised_distance", 3.0):
+            value = swapped.get(line["method"], line["mean"])
+            line |= {"mean": value, "mean_low": value - width, "mean_high": value + width}
+    found = curves.ordering(lines, curves.read_published(), "cifar10", "normalised_distance", 3.0)
+    assert found.published[-1] == "gradient"
+    assert found.ours[-1] == "moreau"
+    pair = only(found.differing, method="gradient", other="moreau")
+    assert pair["ours_apart"] is sure
+    assert pair["published_apart"] is True
+    # 0.39 of sparsified SmoothGrad is still first, 0.48 of Sparse MoreauGrad, 0.62 and 0.86 lie between the two
+    assert found.ours == (
+        *("sparsified_smoothgrad", "gradient", "sparse_moreau", "smoothgrad"),
+        *("integrated_gradients", "moreau"),
+    )
+    assert len(found.differing) == 1 + 2 * 3
+
+
+def test_values_closer_than_the_reading_error_are_not_apart():
+    lines, published = published_lines(), curves.read_published()
+    found = curves.ordering(lines, published, "cifar10", "normalised_distance", 1.0)  # 0.21, 0.22, 0.21
+    assert only(found.pairs, method="moreau", other="sparse_moreau")["published_apart"] is False
+    assert only(found.pairs, method="sparsified_smoothgrad", other="sparse_moreau")["order"] == "tied"
+
+
+def test_orderings_leave_out_what_one_side_does_not_have(tmp_path):
+    lines = [line for line in published_lines(datasets=["cifar10"]) if line["method"] != "smoothgrad"]
+    lines += [line | {"epsilon": 30.0} for line in lines]
+    found = curves.write_orderings(tmp_path / "ordering.csv", lines, curves.read_published())
+    assert {line["epsilon"] for line in found} == {0.3, 1.0, 3.0, 10.0}
+    assert len(found) == 3 * 4 * 10
+    stored = records.read(tmp_path / "ordering.csv")
+    assert [line["method"] for line in stored] == [line["method"] for line in found]
+    assert {line["methods"] for line in stored} == {"5"}
+
+
+def test_lines_as_published_take_signs_of_moreau_maps_only():
+    every = (*EVERY, *summaries.AS_PUBLISHED)
+    lines = [
+        {"method": method, "metric": metric, "mean": metric} for method in ("gradient", "moreau") for metric in every
+    ]
+    found = curves.as_published(lines)
+    assert only(found, method="moreau", metric="normalised_distance")["mean"] == "normalised_distance_signed"
+    assert only(found, method="gradient", metric="normalised_distance")["mean"] == "normalised_distance"
+    assert only(found, method="gradient", metric="ssim")["mean"] == "ssim_raw"
+    assert len(found) == 6
+
+
+def test_a_picture_has_a_row_for_each_data_set_and_the_published_values_dashed():
+    lines = published_lines(shift=0.05, datasets=["cifar10", "imagenet"])
+    lines[0] |= {"valid_share": 0.5}
+    lines.append(lines[0] | {"mode": "floor", "attack": "none", "epsilon": 0.0, "mean": 0.123})
+    figure = curves.picture(lines, curves.read_published(), "title", "note")
+    assert len(figure.axes) == 6
+    first = figure.axes[0]
+    dashed = [line for line in first.lines if line.get_linestyle() == "--"]
+    wanted = [
+        [p["value"] for p in curves.read_published() if _key(p) == ("cifar10", "normalised_distance", method)]
+        for method in names.PUBLISHED_METHODS.values()
+    ]
+    assert sorted(line.get_ydata().tolist() for line in dashed) == sorted(sorted(each) for each in wanted)
+    assert [line.get_ydata()[0] for line in first.lines if line.get_linestyle() == ":"] == [0.123]
+    hollow = [line for line in first.lines if line.get_markerfacecolor() == "white"]
+    assert len(hollow) == 1
+    assert hollow[0].get_ydata()[0] == lines[0]["mean"]
+
+
+def _key(point):
+    return point["dataset"], point["metric"], point["method"]
+
+
+def test_a_stored_picture_is_of_a_sensible_size(tmp_path):
+    from PIL import Image
+
+    curves.draw(published_lines(), tmp_path / "robustness.png", curves.read_published())
+    with Image.open(tmp_path / "robustness.png") as picture:
+        assert picture.width <= 1600
+    assert (tmp_path / "robustness.png").stat().st_size < 400_000
+    assert [path.name for path in tmp_path.iterdir()] == ["robustness.png"]
+
+
+def test_lines_of_two_attacks_are_refused():
+    lines = published_lines()
+    both = [*lines, *(line | {"attack": "noise"} for line in lines)]
+    with pytest.raises(ValueError, match="one protocol and attack"):
+        curves.picture(both)
+    with pytest.raises(ValueError, match="run a study"):
+        curves.picture([])
+
+
+def test_a_table_comes_back_as_it_was_written_and_a_failed_one_leaves_nothing(tmp_path):
+    lines = curves.summarise([row(0, 1 / 3), row(1, 2 / 3)], "cifar10", "fair")
+    curves.write(tmp_path / "fair.csv", lines)
+    back = records.read(tmp_path / "fair.csv")
+    assert records.number(only(back, metric="ssim")["mean"]) == pytest.approx(0.5, rel=1e-6)
+    assert math.isnan(records.number(back[0]["won_implicit"]))
+
+    def broken():
+        yield lines[0]
+        raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        curves.write(tmp_path / "fair.csv", broken())
+    assert records.read(tmp_path / "fair.csv") == back
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_medians_of_a_stored_study_are_those_of_its_own_table():
+    folder = paper_path.ROOT / "benchmarks" / "results" / "modes_cifar10"
+    lines = curves.summarise(records.read(folder / "rows.csv"), "cifar10", "modes")
+    told = [line for line in records.read(folder / "table.csv") if line["over"] == "valid"]
+    assert len(lines) == len(told)
+    for line in told:
+        same = {name: line[name] for name in ("method", "attack", "mode", "metric")}
+        found = only(lines, epsilon=float(line["epsilon"]), **same)
+        for ours, theirs in {"median": "median", "median_low": "low", "median_high": "high", "mean": "mean"}.items():
+            assert found[ours] == pytest.approx(float(line[theirs]), rel=1e-12)
+        if line["won_share"]:
+            best = only(lines, epsilon=float(line["epsilon"]), **same | {"mode": "strongest"})
+            assert best[f"won_{line['mode']}"] == pytest.approx(float(line["won_share"]))  # all are valid there
