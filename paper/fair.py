@@ -8,7 +8,7 @@ gradients with noise of its own names the strongest of these, and the judge sees
 from __future__ import annotations
 
 import moreaugrad as mg
-from paper import curves, studies
+from paper import studies
 from paper.settings import Settings
 from paper.studies import Part
 
@@ -40,15 +40,5 @@ def study(dataset: str, settings: Settings) -> mg.Study:
 
 
 def make(settings: Settings) -> bool:
-    """Goes on with the studies, then fair.csv and fair.png of what is there."""
-    wanted = parts(settings)
-    done = studies.run(wanted, settings)
-    lines = [line for name, some in studies.rows(wanted, settings) for line in curves.summarise(some, name, "fair")]
-    curves.write(settings.out / "fair.csv", lines)
-    curves.draw(
-        lines,
-        settings.out / "fair.png",
-        title="On equal terms: the strongest of several attacks",
-        note="means over images with a valid attack, 95 % intervals; dotted: two seeds without an attack",
-    )
-    return done
+    note = "means over images with a valid attack, 95 % intervals; dotted: two seeds without an attack"
+    return studies.make("fair", parts, settings, "On equal terms: the strongest of several attacks", note)

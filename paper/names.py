@@ -7,6 +7,7 @@ METHODS = {
     "integrated_gradients": "Integrated gradients",
     "deeplift": "DeepLIFT",
     "smoothgrad": "SmoothGrad",
+    "smoothgrad_400": "SmoothGrad, 400 samples",
     "sparsified_smoothgrad": "Sparsified SmoothGrad",
     "relex": "RelEx",
     "moreau": "MoreauGrad",

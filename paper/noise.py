@@ -6,7 +6,7 @@ On equal terms: 1,600 gradients a map, one level of noise, the clean and the cha
 from __future__ import annotations
 
 import moreaugrad as mg
-from paper import curves, studies
+from paper import studies
 from paper.settings import Settings
 from paper.studies import Part
 
@@ -38,15 +38,5 @@ def study(dataset: str, settings: Settings) -> mg.Study:
 
 
 def make(settings: Settings) -> bool:
-    """Goes on with the studies, then noise.csv and noise.png of what is there."""
-    wanted = parts(settings)
-    done = studies.run(wanted, settings)
-    lines = [line for name, some in studies.rows(wanted, settings) for line in curves.summarise(some, name, "noise")]
-    curves.write(settings.out / "noise.csv", lines)
-    curves.draw(
-        lines,
-        settings.out / "noise.png",
-        title="Random noise of the same length",
-        note="means over images whose prediction is kept, 95 % intervals; dotted: two seeds without noise",
-    )
-    return done
+    note = "means over images whose prediction is kept, 95 % intervals; dotted: two seeds without noise"
+    return studies.make("noise", parts, settings, "Random noise of the same length", note)

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import csv
 import shlex
+import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import moreaugrad as mg
+from paper import curves
 from paper.datasets import sample
-from paper.settings import Settings
+from paper.settings import DATASETS, Settings
 
 Row = dict[str, str]
 SIZES = {  # of attacks, as in the published figure; in the units of the normalised input
@@ -94,12 +96,15 @@ def run(parts: Sequence[Part], settings: Settings) -> bool:
     began = time.monotonic()
     if settings.redraw:
         return True
-    for part in (each for each in parts if settings.shard in (None, each.number)):
+    wanted = [part for part in parts if settings.shard in (None, part.number)]
+    for part in wanted:
         left = None if settings.minutes is None else settings.minutes - (time.monotonic() - began) / 60
-        if left is not None and left <= 0:
+        if left is not None and left <= 0 and part is not wanted[0]:  # every run gets on
             return False
         found, some = sample(part.dataset, settings, part.images.stop), slice(part.images.start, part.images.stop)
         folder = part.folder(settings)
+        if settings.restart and folder.is_dir():
+            shutil.rmtree(folder)
         standing = mg.run_study(
             part.study,
             found.classifier,
@@ -123,8 +128,8 @@ def _said(name: str, last: list[float], step: int, total: int, info: Mapping[str
         print(f"{name}: {100 * step // max(total, 1)} %, {info['cell']}", flush=True)
 
 
-def rows(parts: Sequence[Part], settings: Settings) -> Iterator[tuple[str, list[Row]]]:
-    """What is there of each study, by data set; figures under the names of the paper's tables."""
+def told(parts: Sequence[Part], settings: Settings, protocol: str) -> list[dict[str, Any]]:
+    """What the rows say that are there, of all data sets."""
     found: dict[str, list[Row]] = {}
     for part in parts:
         path = part.folder(settings) / "rows.csv"
@@ -132,4 +137,13 @@ def rows(parts: Sequence[Part], settings: Settings) -> Iterator[tuple[str, list[
             with path.open(encoding="utf-8", newline="") as file:
                 some = [{FLAGGED.get(name, name): value for name, value in row.items()} for row in csv.DictReader(file)]
             found.setdefault(part.dataset, []).extend(some)
-    yield from found.items()
+    return [line for name, some in found.items() for line in curves.summarise(some, name, protocol)]
+
+
+def make(name: str, parts: Callable[[Settings], list[Part]], settings: Settings, title: str, note: str) -> bool:
+    """Goes on with the studies, then OUT/<name>.csv and .png of what is there."""
+    done = run(parts(settings), settings)
+    if lines := told(parts(replace(settings, datasets=DATASETS)), settings, name):
+        curves.write(settings.out / f"{name}.csv", lines)
+        curves.draw(lines, settings.out / f"{name}.png", title=title, note=note)
+    return done
