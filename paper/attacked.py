@@ -30,6 +30,7 @@ METHODS = (
     "group_sparse_moreau",
 )
 SIZES = {"cifar10": (1.0, 3.0), "tiny_imagenet": (3.0, 10.0), "imagenet": (3.0, 10.0)}  # L2, normalised input
+APART = 2.0  # how far gradients are apart whose difference is a second derivative: it sees the kinks between them
 ATTACKED, JUDGE, SECOND, START = range(4)  # seeds of noise that never meet
 COMPARED = ("normalised_distance", "topk_intersection", "ssim")
 
@@ -106,10 +107,10 @@ class _Same:
 @lru_cache(maxsize=32)
 def _pairs(same: _Same, name: str, epsilon: float) -> Pair:
     found, told = photos(same.settings), plan(same.settings)
-    victim = method(name, found.classifier, told.inside, ATTACKED)
+    victim = replace(method(name, found.classifier, told.inside, ATTACKED), apart=APART)
     if hasattr(victim, "grad_mode"):
         victim = replace(victim, grad_mode=mg.Slope("implicit", *told.slope))
-    attack = mg.ATTACKS["topk"](victim, epsilon=epsilon, steps=told.steps, seed=START)
+    attack = mg.ATTACKS["topk"](victim, epsilon=epsilon, steps=told.steps, surrogate=None, seed=START)
     hit = attack.perturb(found.x)
     before, other = _clean(same, name)
     after = method(name, found.classifier, told.judged, JUDGE).attribute(hit.x, hit.target).cpu()

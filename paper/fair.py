@@ -13,7 +13,6 @@ from paper.settings import Settings
 from paper.studies import Part
 
 IMAGES = {"cifar10": 256, "tiny_imagenet": 120, "imagenet": 48}
-APART = 2.0  # how far gradients are apart whose difference is a second derivative, in units of the input
 FULL = {"budget": studies.BUDGET, "scout": 320}  # gradients
 QUICK = {"cifar10": 2, "tiny_imagenet": 2, "imagenet": 1}
 
@@ -30,7 +29,7 @@ def study(dataset: str, settings: Settings) -> mg.Study:
     full = {name: studies.scaled(settings, count) for name, count in FULL.items()}
     unrolled, implicit = ("1x2", "1x2") if settings.quick else ("1x16", "4x16")
     return mg.Study(
-        studies.methods(settings, draws=16, points=32, apart=APART),
+        studies.methods(settings, draws=16, points=32, apart=studies.APART),
         {"topk": {"steps": 1 if settings.quick else 4, "surrogate": None}},  # differences see the kinks themselves
         studies.SIZES[dataset][2:3] if settings.quick else studies.SIZES[dataset],
         modes=("frozen", f"unrolled:{unrolled}", f"implicit:{implicit}", "transfer"),

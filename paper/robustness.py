@@ -46,7 +46,7 @@ def study(dataset: str, labels: tuple[str, ...], counts: tuple[int, int], settin
     full = {name: min(count, studies.scaled(settings, count)) for name, count in zip(studies.FEW, counts, strict=True)}
     return mg.Study(
         {label: options for label, options in methods(settings).items() if label in labels},
-        {"topk": {"steps": 1 if settings.quick else 10, "rule": "sign"}},
+        {"topk": {"rule": "sign", **({"steps": 1, "surrogate": None} if settings.quick else {"steps": 10})}},
         studies.SIZES[dataset][2:] if larger else studies.SIZES[dataset],
         modes=("frozen",),
         metrics=(*studies.METRICS, *studies.FLAGGED),
@@ -57,7 +57,7 @@ def study(dataset: str, labels: tuple[str, ...], counts: tuple[int, int], settin
 
 def methods(settings: Settings) -> dict[str, dict[str, Any]]:
     """With the options of the authors' programs: 50 points of a path, noise of level 0.15 for SmoothGrad alone."""
-    found = studies.methods(settings, draws=16, points=50)
+    found = studies.methods(settings, draws=16, points=50, apart=studies.APART if settings.quick else None)
     found["smoothgrad"]["smoothing"] = mg.Smoothing(0.15)
     found["smoothgrad_400"] = found["smoothgrad"] | {"method": "smoothgrad"}
     return found
