@@ -14,7 +14,8 @@ from pathlib import Path
 
 from paper.settings import DATASETS, Settings, by_dataset, one_of
 
-RESULTS = Path(__file__).parent / "results"
+HERE = Path(__file__).parent
+RESULTS, QUICK = HERE / "results", HERE.parent / "build" / "paper"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("--figure", required=True, help=f"all, or one of {', '.join(FIGURES)}")
     add("--data", type=Path, required=True, metavar="DIR", help="folder with the data sets")
-    add("--out", type=Path, default=RESULTS, metavar="DIR", help="folder of the results (default: paper/results)")
+    add("--out", type=Path, metavar="DIR", help="folder of the results (default: paper/results; quick: build/paper)")
     add("--quick", action="store_true", help="a few small images and small budgets: minutes on a CPU")
     add("--device", default="auto", help="auto (a GPU where there is one), cpu, cuda, cuda:1, ...")
     add("--minutes", type=float, help="stop after about so many minutes; the same command goes on")
@@ -83,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
 
 def told(asked: argparse.Namespace) -> Settings:
     """The options as settings."""
+    asked.out = asked.out or (QUICK if asked.quick else RESULTS)
     weights = {name: Path(file) for name, file in by_dataset("--weights", asked.weights).items()}
     models, names = by_dataset("--model", asked.model), tuple(filter(None, asked.datasets.split(",")))
     plain = {

@@ -30,7 +30,6 @@ METHODS = (
     "group_sparse_moreau",
 )
 SIZES = {"cifar10": (1.0, 3.0), "tiny_imagenet": (3.0, 10.0), "imagenet": (3.0, 10.0)}  # L2, normalised input
-APART = 2.0  # how far gradients are apart whose difference is a second derivative: it sees the kinks between them
 ATTACKED, JUDGE, SECOND, START = range(4)  # seeds of noise that never meet
 COMPARED = ("normalised_distance", "topk_intersection", "ssim")
 
@@ -50,6 +49,7 @@ class Plan:
     judged: int = 800  # and of one that is shown
     slope: tuple[int, int] = (8, 16)  # steps and samples of the implicit derivative
     sizes: int = 2  # how many of SIZES
+    apart: float = 2.0  # gradients whose difference is a second derivative: it sees the kinks between them
 
 
 PLAN = Plan()
@@ -107,7 +107,7 @@ class _Same:
 @lru_cache(maxsize=32)
 def _pairs(same: _Same, name: str, epsilon: float) -> Pair:
     found, told = photos(same.settings), plan(same.settings)
-    victim = replace(method(name, found.classifier, told.inside, ATTACKED), apart=APART)
+    victim = replace(method(name, found.classifier, told.inside, ATTACKED), apart=told.apart)
     if hasattr(victim, "grad_mode"):
         victim = replace(victim, grad_mode=mg.Slope("implicit", *told.slope))
     attack = mg.ATTACKS["topk"](victim, epsilon=epsilon, steps=told.steps, surrogate=None, seed=START)

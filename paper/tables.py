@@ -187,7 +187,8 @@ def sweep(results: Results, file: str, by: str, columns: str, format: str = ".2g
     """Means over the images of a data set for each value of a parameter; flags become shares."""
     groups: dict[tuple[str, float], list[Row]] = {}
     for line in results.lines(file):
-        groups.setdefault((line["dataset"], number(line[by])), []).append(line)
+        if not line.get("way"):  # rows made another way, such as with noise, are a matter of the picture
+            groups.setdefault((line["dataset"], number(line[by])), []).append(line)
     chosen, rows = columns.split(","), []
     for (dataset, value), some in groups.items():
         given = [[number(line[name]) for line in some if line[name] != ""] for name in chosen]

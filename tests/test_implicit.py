@@ -407,3 +407,34 @@ def test_differences_see_a_kink_that_lies_between_them():
 def test_apart_must_be_positive(apart):
     with pytest.raises(ValueError, match="apart must be"):
         mg.Gradient(lambda x: x, apart=apart)
+
+
+def test_differences_do_not_ask_whether_weights_want_a_gradient():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).double().eval()
+    x = torch.randn(2, 6, dtype=torch.float64)
+
+    def slope():
+        leaf = x.clone().requires_grad_()
+        found = mg.Gradient(model, apart=3.0).attribute(leaf, 0, create_graph=True)
+        return torch.autograd.grad((found * torch.arange(6)).sum(), leaf)[0]
+
+    with_weights = slope()
+    model.requires_grad_(False)
+    assert bool((with_weights != 0).any())  # exact derivatives of a network of straight pieces are zero
+    torch.testing.assert_close(with_weights, slope())
+
+
+def test_a_hook_added_after_the_first_map_is_seen():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Softplus(), torch.nn.Linear(8, 2)).double().eval()
+    model.requires_grad_(False)
+    x = torch.randn(2, 6, dtype=torch.float64)
+    method = mg.Gradient(model)
+    before = method.attribute(x.clone().requires_grad_(), 0, create_graph=True)
+    handle = model[0].register_forward_hook(lambda module, inputs, output: 2 * output)
+    after = method.attribute(x.clone().requires_grad_(), 0, create_graph=True)
+    torch.testing.assert_close(after, mg.Gradient(model).attribute(x, 0))
+    assert not torch.allclose(after, before)
+    handle.remove()
+    torch.testing.assert_close(method.attribute(x.clone().requires_grad_(), 0, create_graph=True), before)

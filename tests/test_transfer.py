@@ -213,6 +213,14 @@ def test_a_study_with_a_scout_goes_on_anywhere(tmp_path, done):
     assert untimed(again / "rows.csv") == untimed(tmp_path / "whole" / "rows.csv")
 
 
+def test_labels_that_look_like_numbers_go_on_too(tmp_path):
+    told = study(methods={"1": {"method": "gradient"}, "1.5": {"method": "smoothgrad"}}, attacks={"topk": {"steps": 1}})
+    for _ in range(40):
+        if run_study(told, Smooth(), X[:1], tmp_path, minutes=1e-9).finished:
+            break
+    assert run_study(told, Smooth(), X[:1], tmp_path).finished
+
+
 # noise that the two maps do not share
 
 

@@ -159,7 +159,7 @@ class MapAttack(Attack):
 
         One map for each point, and no slope.
         """
-        rules.points(points, inputs)
+        rules.points(points, rules.images(inputs))
         return self._attack(inputs, target, lambda space, victim: self._best_of(space, victim, points))
 
     def _best_of(self, space: Space, victim: Victim, points: Sequence[Tensor]) -> Attacked:

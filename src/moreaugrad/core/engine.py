@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from moreaugrad import checks
 from moreaugrad.contracts import ForwardFunc
 from moreaugrad.core import surgery
-from moreaugrad.core.mark import mark
+from moreaugrad.core.mark import HOOKS, mark
 
 log = logging.getLogger("moreaugrad")
 
@@ -269,5 +269,4 @@ def _fast(x: Tensor) -> Tensor:
 
 def _hooked(model: nn.Module) -> bool:
     """Hooks may write down what they see, or change it: such a model is run itself."""
-    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return any(getattr(module, kind, None) for module in model.modules() for kind in kinds)
+    return any(getattr(module, kind, None) for module in model.modules() for kind in HOOKS)

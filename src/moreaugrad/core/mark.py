@@ -10,9 +10,11 @@ from torch import Tensor, nn
 
 from moreaugrad.contracts import ForwardFunc
 
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
 
 def mark(forward: ForwardFunc) -> Any:
-    """Changes when the model's weights, layers or plain attributes do, so that no copy grows old."""
+    """Changes when the model's weights, layers, hooks or plain attributes do, so that no copy grows old."""
     if not isinstance(forward, nn.Module):
         return None
     tensors = [*forward.parameters(), *forward.buffers()]
@@ -23,7 +25,11 @@ def mark(forward: ForwardFunc) -> Any:
         seen = [torch.stack(_together(each)) for each in _by_kind([*flat, *halves])]
     values = [each.double().tolist() for each in seen]
     layers = [
-        (id(module), [(key, value) for key, value in vars(module).items() if isinstance(value, int | float | str)])
+        (
+            id(module),
+            [(key, value) for key, value in vars(module).items() if isinstance(value, int | float | str)],
+            [list(vars(module).get(kind, ())) for kind in HOOKS],
+        )
         for module in forward.modules()
     ]
     return weights, values, layers

@@ -185,9 +185,7 @@ class ClassScore:
         if along is not None:
             value, _, turned = again.product(self.engine, run, rows, along)
             return value, turned
-        beside = again.weights(self.engine.forward) if self.weights else []
-        if beside is None and self.engine.apart is not None:  # differences follow the rows alone
-            beside = []
+        beside = again.weights(self.engine.forward) if self.follows_weights else []  # differences follow the rows alone
         return run(rows, True) if beside is None else again.value_and_grad(self.engine, run, rows, beside)
 
     def of_rows(self, rows: Images, owners: targets.Owners) -> PerImage:
@@ -211,7 +209,7 @@ class ClassScore:
     @property
     def follows_weights(self) -> bool:
         """Whether a graph must lead to the model's own weights, or to what a function holds."""
-        return self.weights and again.weights(self.engine.forward) != []
+        return self.weights and self.engine.apart is None and again.weights(self.engine.forward) != []
 
     def told(self, run: Callable[..., Any], rows: Images, owners: targets.Owners) -> Tensor:
         return checks.output(run(self.unpack(rows), self._arguments(owners)), len(rows))

@@ -66,11 +66,6 @@ class Method(Traits, Attribution):  # type: ignore[misc]
         """Kept from call to call, so that compiling is paid once."""
         return {}
 
-    def share_engines(self, other: Method) -> None:
-        """Runs the network as `other`, which is on the same one, does: made ready, or compiled, once for both."""
-        if other.forward_func is self.forward_func:
-            self.__dict__["_engines"] = other._engines
-
     def compute(self, call: Call) -> Outcome:
         """What the method itself does."""
         raise AssertionError("a method must define compute")

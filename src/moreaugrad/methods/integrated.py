@@ -103,7 +103,8 @@ class IntegratedGradients(Method):
         points, weights = (torch.tensor(each, dtype=precise, device=way.device) for each in nodes)
         sums = [torch.zeros_like(way[0], dtype=precise) for _ in way]
         owners, rows = call.score.everyone(call.x), len(way) * self.steps
-        size = min(call.score.engine.rows, rows if way.is_cuda else self.steps)  # a CPU is full with a single image
+        most = call.score.engine.rows  # a CPU is full with a single image, a GPU with several; never by their number
+        size = min(most, max(1, most // self.steps) * self.steps if way.is_cuda else self.steps)
         for start in range(0, rows, size):
             stream = torch.arange(start, min(start + size, rows), device=way.device)
             image, step = stream // self.steps, stream % self.steps

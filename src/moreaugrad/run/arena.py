@@ -18,7 +18,7 @@ from moreaugrad.attacks.base import Attack
 from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.victim import outputs
 from moreaugrad.contracts import Counts, Images, Watch
-from moreaugrad.disk.ledger import Row
+from moreaugrad.disk.ledger import Row, written
 from moreaugrad.methods.base import Method
 from moreaugrad.run import contest, tally
 from moreaugrad.run.sources import Source, fingerprint
@@ -68,9 +68,6 @@ class Arena:
                 self._attacks[cell] = contest.make_attack(
                     cell.attack, made[key], cell.epsilon, study.norm, study.seed, study.attacks[cell.attack]
                 )
-        for method in (*self._judges.values(), *self._seconds.values(), *self._scouts.values(), *made.values()):
-            if method is not None:
-                method.share_engines(next(iter(self._judges.values())))
         first = source.load(slice(0, 1))
         nothing = torch.zeros_like(first)
         contest.figures(study.metrics, nothing, nothing)  # a metric that cannot judge such maps says so now
@@ -127,7 +124,8 @@ class Arena:
         """Of the modes of each image; their rows are among those of the block, which come last."""
         block = before[-(some.stop - some.start) * len(list(self.study.cells())) :]
         of = {"method": cell.method, "attack": cell.attack, "epsilon": cell.epsilon}
-        mine = [row for row in block if all(row[name] == value for name, value in of.items())]
+        # a label that looks like a number is one when it is read back
+        mine = [row for row in block if all(written(row[name]) == written(value) for name, value in of.items())]
         best = [
             tally.strongest([row for row in mine if row["image"] == number], self.study.metrics)
             for number in range(some.start, some.stop)

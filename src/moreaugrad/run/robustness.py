@@ -58,7 +58,7 @@ def run_study(
     """Runs all cells that are not in the folder yet; stops after the cell in which `minutes` have passed.
 
     `images`: preprocessed tensors (N, C, H, W), or a Source. `name`: what to call the model. The attacked maps are
-    of the model's own predictions; each is judged with noise that the attack has not seen, the same as the clean one.
+    of the model's own predictions; each is judged with noise that the attack has not seen, by default the clean map's.
     """
     began = time.monotonic()
     arena = Arena(study, model, images if isinstance(images, Source) else Tensors(images))

@@ -12,6 +12,7 @@ from typing import Any
 from moreaugrad import checks
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.checks import attacks as rules
+from moreaugrad.checks.maps import yes_or_no
 from moreaugrad.methods import METHODS
 from moreaugrad.run.contest import Contender, led, metric, settable, slope
 
@@ -76,7 +77,7 @@ class Study:
             slope(mode)
         for name in self.metrics:
             metric(name)
-        checks.flag("common_noise", self.common_noise)
+        yes_or_no("common_noise", self.common_noise)
         if self.scout is not None:
             checks.at_least("scout", self.scout, 1)
 
