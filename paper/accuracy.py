@@ -65,7 +65,7 @@ def make(settings: Settings) -> bool:
     out = settings.out
     ledger = Ledger(out / "accuracy_rows.csv", out / "accuracy.json", COLUMNS)
     if settings.restart:
-        ledger.restart()
+        ledger.restart(samples)
     ledger.describe({name: _told(each, terms, settings) for name, each in samples.items()})
     plan = {(name, str(block.start), method): block for name, block, method in _plan(samples)}
     done = ledger.resume({cell: block.stop - block.start for cell, block in plan.items()})

@@ -42,9 +42,14 @@ class Ledger:
         with records.replacing(self.description) as draft:
             draft.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
 
-    def restart(self) -> None:
-        for path in (self.rows, self.description):
-            path.unlink(missing_ok=True)
+    def restart(self, datasets: Iterable[str]) -> None:
+        """Forgets some data sets; what others have cost stays."""
+        known = json.loads(self.description.read_text(encoding="utf-8")) if self.description.is_file() else {}
+        left = {name: told for name, told in known.items() if name not in set(datasets)}
+        kept = [row for row in self.read() if row["dataset"] in left] if left else []
+        records.write(self.rows, kept, self.columns)
+        with records.replacing(self.description) as draft:
+            draft.write_text(json.dumps(left, indent=2) + "\n", encoding="utf-8")
 
     def resume(self, sizes: Mapping[tuple[str, ...], int]) -> set[tuple[str, ...]]:
         """The cells that are whole; the file is made to hold just their rows.
