@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import moreaugrad as mg
-from paper import dots, names, records
+from paper import dots, names, records, studies
 from paper.datasets import Sample, sample
 from paper.ledger import Ledger
 from paper.records import Line, number
@@ -50,15 +50,16 @@ class Terms:
     seeds: tuple[int, ...]  # orders of equal pixels that are averaged over
     rows: int = 64  # that reach the network at once
     precision: str | None = None  # of maps that are averages over noise; None: the library's choice
+    compile: bool = False  # the network for such maps
 
 
-FULL = Terms({"cifar10": 200, "tiny_imagenet": 120, "imagenet": 48}, budget=1600, points=113, seeds=(0, 1, 2))
+FULL = Terms({"cifar10": 200, "tiny_imagenet": 120, "imagenet": 48}, budget=1600, points=57, seeds=(0,))
 QUICK = Terms({"cifar10": 4, "tiny_imagenet": 2, "imagenet": 1}, budget=32, points=9, seeds=(0,))
 
 
 def make(settings: Settings) -> bool:
     """accuracy_rows.csv and accuracy.json as it goes; accuracy.csv and accuracy.png at the end. False: go on later."""
-    began, terms = time.monotonic(), QUICK if settings.quick else FULL
+    began, terms = time.monotonic(), _terms(settings)
     if settings.place.type == "cuda":  # float16 moves such maps by less than another seed
         terms = replace(terms, rows=256, precision="float16")
     samples = {name: sample(name, settings, terms.counts[name]) for name in settings.datasets}
@@ -70,16 +71,23 @@ def make(settings: Settings) -> bool:
     plan = {(name, str(block.start), method): block for name, block, method in _plan(samples)}
     done = ledger.resume({cell: block.stop - block.start for cell, block in plan.items()})
     open_ = [cell for cell in plan if cell not in done]
-    for cell in open_:
-        block = plan[cell]
-        late = settings.minutes is not None and time.monotonic() - began >= 60 * settings.minutes
-        if late and cell != open_[0]:  # every run gets on
-            return False
-        ledger.append(measure(samples[cell[0]], block, cell[2], terms))
+    with studies.ready(settings.datasets, settings):
+        for cell in open_:
+            late = settings.minutes is not None and time.monotonic() - began >= 60 * settings.minutes
+            if late and cell != open_[0]:  # every run gets on
+                return False
+            ledger.append(measure(samples[cell[0]], plan[cell], cell[2], terms))
     lines = summarise(ledger.read())
     records.write(out / "accuracy.csv", lines, SUMMARY)
     dots.draw(lines, out / "accuracy.png", _note(lines, terms))
     return True
+
+
+def _terms(settings: Settings) -> Terms:
+    """With fewer images or gradients where that is asked for."""
+    terms = QUICK if settings.quick else FULL
+    counts = {name: min(count, settings.images or count) for name, count in terms.counts.items()}
+    return replace(terms, counts=counts, budget=min(terms.budget, settings.budget or terms.budget))
 
 
 def _told(of: Sample, terms: Terms, settings: Settings) -> dict[str, Any]:
@@ -102,7 +110,8 @@ def measure(of: Sample, block: slice, method: str, terms: Terms) -> list[Line]:
     x, labels = of.x[block], of.labels[block]
     with torch.no_grad():
         predicted = of.classifier(x).argmax(1)
-    maps, gradients = explained(of.classifier, x, predicted, method, block.start, terms)
+    compiled = terms.precision is not None and of.name in studies.COMPILED
+    maps, gradients = explained(of.classifier, x, predicted, method, block.start, replace(terms, compile=compiled))
     figures: dict[str, Any] = faithfulness(maps, x, of.classifier, predicted, terms)
     figures |= {name: mg.METRICS[name](maps) for name in SPARSE}
     if of.boxes is not None:
@@ -136,10 +145,13 @@ def maker(method: str, model: Any, terms: Terms) -> Any:
     """The method with its own defaults but for the common budget and level of noise; seed 0."""
     made = mg.METHODS[method](model)
     if hasattr(made, "smoothing"):
-        noise = replace(made.smoothing, noise_level=LEVEL)
+        noise, way = (
+            replace(made.smoothing, noise_level=LEVEL),
+            {"precision": terms.precision, "compile": terms.compile},
+        )
         if hasattr(made, "budget"):
-            return replace(made, smoothing=noise, precision=terms.precision, budget=terms.budget)
-        return replace(made, smoothing=replace(noise, samples=terms.budget), precision=terms.precision)
+            return replace(made, smoothing=noise, budget=terms.budget, **way)
+        return replace(made, smoothing=replace(noise, samples=terms.budget), **way)
     return replace(made, steps=terms.budget) if hasattr(made, "steps") else made
 
 

@@ -125,7 +125,8 @@ def load(name: str, settings: Settings) -> Any:
 
 @lru_cache(maxsize=8)
 def _load(model: str, weights: Path | None, place: torch.device) -> Any:
-    return mg.load_model(model, None if weights is None else str(weights), device=place)
+    found = mg.load_model(model, None if weights is None else str(weights), device=place)
+    return found.requires_grad_(False)  # attacks would each make a copy that asks for no derivative by the weights
 
 
 def _read(name: str, data: Path) -> Any:

@@ -29,7 +29,7 @@ def study(dataset: str, settings: Settings) -> mg.Study:
     full = {name: studies.scaled(settings, count) for name, count in FULL.items()}
     unrolled, implicit = ("1x2", "1x2") if settings.quick else ("1x16", "4x16")
     return mg.Study(
-        studies.methods(settings, draws=16, points=32, apart=studies.APART[dataset]),
+        studies.methods(settings, dataset, draws=16, points=32, apart=studies.APART[dataset]),
         {"topk": {"steps": 1 if settings.quick else 4, "surrogate": None}},  # differences see the kinks themselves
         studies.SIZES[dataset][2:3] if settings.quick else studies.SIZES[dataset],
         modes=("frozen", f"unrolled:{unrolled}", f"implicit:{implicit}", "transfer"),

@@ -27,7 +27,7 @@ def parts(settings: Settings) -> list[Part]:
 def study(dataset: str, settings: Settings) -> mg.Study:
     sizes = studies.SIZES[dataset]
     return mg.Study(
-        studies.methods(settings, draws=16, points=64),
+        studies.methods(settings, dataset, draws=16, points=64),
         {"noise": {}},
         sizes[2:] if settings.quick else sizes,
         metrics=studies.METRICS,

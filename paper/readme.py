@@ -1,7 +1,7 @@
 """paper/README.md from its template: every number comes from a file of the results. `python -m paper.readme`.
 
 {{number FILE column=mean format=.2f key=value ...}}, {{interval FILE key=value ...}}, {{json FILE a.b.0}},
-{{table NAME option=value ...}}, and {{if FILE}} ... {{end}} for what may not be there.
+{{table NAME option=value ...}}, and {{if FILE key=value ...}} ... {{end}} for what may not be there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paper.tables import Results
 HERE = Path(__file__).parent
 TEMPLATE, README, RESULTS = HERE / "README.in.md", HERE / "README.md", HERE / "results"
 PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-OPTIONAL = re.compile(r"\{\{if (\S+?)\}\}\n?(.*?)\{\{end\}\}\n?", re.DOTALL)
+OPTIONAL = re.compile(r"\{\{if (\S+?)((?: [^\s=}]+=[^\s}]+)*)\}\}\n?(.*?)\{\{end\}\}\n?", re.DOTALL)
 KINDS = ("number", "interval", "json", "table")
 WIDTH = 120
 NOTE = "<!-- Made from README.in.md by `python -m paper.readme`: edit that file, not this one. -->\n\n"
@@ -37,9 +37,15 @@ def render(template: str, folder: Path) -> str:
     if found := stray_numbers(template):
         raise ValueError(f"the template must take every number from the results, got {found}; use a placeholder")
     results = Results(folder)
-    kept = OPTIONAL.sub(lambda found: found[2] if (folder / found[1]).is_file() else "", template)
+    kept = OPTIONAL.sub(lambda found: found[3] if _there(results, found[1], found[2]) else "", template)
     text = PLACE.sub(lambda found: _filled(found[1], results), kept)
     return NOTE + reflowed(text)
+
+
+def _there(results: Results, file: str, where: str) -> bool:
+    """Whether the file is there and has a line with these values."""
+    told = dict(word.partition("=")[::2] for word in where.split())
+    return (results.folder / file).is_file() and (not told or bool(results.some(file, told)))
 
 
 def stray_numbers(template: str) -> list[str]:

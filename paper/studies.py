@@ -10,15 +10,17 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import moreaugrad as mg
+from moreaugrad.methods.sharing import shared_engines
 from paper import curves
-from paper.datasets import sample
+from paper.datasets import load, sample
 from paper.settings import DATASETS, Settings
 
 Row = dict[str, str]
@@ -41,7 +43,8 @@ BUDGET = 1600  # gradients of a map that is judged, for methods that have a choi
 FEW = {"budget": 8, "attack_budget": 4}  # of a quick run
 
 
-SHARD = {"cifar10": 64, "tiny_imagenet": 24, "imagenet": 8}  # images: blocks that fill a GPU
+SHARD = {"cifar10": 64, "tiny_imagenet": 48, "imagenet": 16}  # images: whole blocks that fill a GPU
+COMPILED = ("tiny_imagenet", "imagenet")  # whose networks are large enough for that to pay on a GPU
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +79,15 @@ def counted(settings: Settings, full: Mapping[str, int], quick: Mapping[str, int
     return {name: min(count, settings.images or count) for name, count in of.items()}
 
 
-def methods(settings: Settings, draws: int, points: int, apart: float | None = None) -> dict[str, dict[str, Any]]:
+def methods(
+    settings: Settings, dataset: str, draws: int, points: int, apart: float | None = None
+) -> dict[str, dict[str, Any]]:
     """The six methods of the published curves, with one level of noise: `draws` noise vectors per step of a solve,
     `points` of the path of integrated gradients, second derivatives from gradients so far `apart`."""
     on_gpu, second = settings.place.type == "cuda", {} if apart is None else {"apart": apart}
     fast, exact = (second | ({"precision": each} if on_gpu else {}) for each in ("float16", "tf32"))
+    if on_gpu and dataset in COMPILED:
+        fast["compile"] = True
     draws, points = (2, 4) if settings.quick else (min(draws, scaled(settings, 80)), min(points, scaled(settings, 320)))
     noise, solve = mg.Smoothing(LEVEL), mg.Smoothing(LEVEL, samples=draws)
     return {
@@ -95,32 +102,45 @@ def methods(settings: Settings, draws: int, points: int, apart: float | None = N
 
 def run(parts: Sequence[Part], settings: Settings) -> bool:
     """Goes on with each study in turn, or with those of one shard; whether all of them are finished."""
-    began = time.monotonic()
     if settings.redraw:
         return True
-    wanted = [part for part in parts if settings.shard in (None, part.number)]
-    for part in wanted:
-        left = None if settings.minutes is None else settings.minutes - (time.monotonic() - began) / 60
-        if left is not None and left <= 0 and part is not wanted[0]:  # every run gets on
-            return False
-        found, some = sample(part.dataset, settings, part.images.stop), slice(part.images.start, part.images.stop)
-        folder = part.folder(settings)
-        if settings.restart and folder.is_dir():
-            shutil.rmtree(folder)
-        standing = mg.run_study(
-            part.study,
-            found.classifier,
-            mg.Tensors(found.x[some], found.keys[some]),
-            folder,
-            minutes=left,
-            watch=partial(_said, folder.name, [began]),
-            name=settings.model(part.dataset),
-            command=shlex.join(["python", "-m", "paper", *sys.argv[1:]]),
-        )
-        if not standing.finished:
-            print(f"{folder.name}: {standing.done} of {standing.total} cells; the same command goes on", flush=True)
-            return False
-    return True
+    began, wanted = time.monotonic(), [part for part in parts if settings.shard in (None, part.number)]
+    with ready({part.dataset for part in wanted}, settings):
+        return all(_run(part, part is wanted[0], began, settings) for part in wanted)
+
+
+@contextmanager
+def ready(datasets: Iterable[str], settings: Settings) -> Iterator[None]:
+    """Inside, the network of a data set is folded and compiled once, not for every study and method."""
+    with ExitStack() as held:
+        for name in datasets:
+            held.enter_context(shared_engines(load(name, settings)))
+        yield
+
+
+def _run(part: Part, first: bool, began: float, settings: Settings) -> bool:
+    """Goes on with a study; whether it is finished. Every run gets on: the first is never too late."""
+    left = None if settings.minutes is None else settings.minutes - (time.monotonic() - began) / 60
+    if left is not None and left <= 0 and not first:
+        return False
+    found, some = sample(part.dataset, settings, part.images.stop), slice(part.images.start, part.images.stop)
+    folder, start = part.folder(settings), time.monotonic()
+    if settings.restart and folder.is_dir():
+        shutil.rmtree(folder)
+    standing = mg.run_study(
+        part.study,
+        found.classifier,
+        mg.Tensors(found.x[some], found.keys[some]),
+        folder,
+        minutes=left,
+        watch=partial(_said, folder.name, [start]),
+        name=settings.model(part.dataset),
+        command=shlex.join(["python", "-m", "paper", *sys.argv[1:]]),
+    )
+    rest = "" if standing.finished else "; the same command goes on"
+    seconds = time.monotonic() - start
+    print(f"{folder.name}: {standing.done} of {standing.total} cells, {seconds:.0f} s{rest}", flush=True)
+    return standing.finished
 
 
 def _said(name: str, last: list[float], step: int, total: int, info: Mapping[str, Any]) -> None:

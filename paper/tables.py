@@ -32,9 +32,13 @@ class Results:
             self.known[file] = records.read(self.folder / file)
         return self.known[file]
 
+    def some(self, file: str, where: Mapping[str, str]) -> list[Row]:
+        """The lines that have these values; numbers are compared as numbers."""
+        return [line for line in self.lines(file) if all(_equal(line.get(key), where[key]) for key in where)]
+
     def one(self, file: str, where: Mapping[str, str]) -> Row:
-        """The one line that has these values; numbers are compared as numbers."""
-        found = [line for line in self.lines(file) if all(_equal(line.get(key), where[key]) for key in where)]
+        """The one line that has these values."""
+        found = self.some(file, where)
         if len(found) != 1:
             raise ValueError(f"{file} must have one line with {dict(where)}, got {len(found)}; tell other columns")
         return found[0]
@@ -200,7 +204,7 @@ def sweep(results: Results, file: str, by: str, columns: str, format: str = ".2g
 def plain(results: Results, file: str, columns: str, format: str = ".3g", **where: str) -> str:
     """Some columns of a file as they are, of the lines that have the given values."""
     chosen = columns.split(",")
-    lines = [line for line in results.lines(file) if all(_equal(line.get(key), where[key]) for key in where)]
+    lines = results.some(file, where)
     if not lines:
         raise ValueError(f"{file} must have lines with {where}, got none; ask for others")
     head = [name.replace("_", " ") for name in chosen]

@@ -35,7 +35,14 @@ def results(tmp_path):
         lines.append(line(*of, "strongest", signed, value + 0.2))
         if point["epsilon"] == 3:
             lines.append(line(point["dataset"], point["method"], 0.0, "floor", metric, 0.05, attack="none"))
-    for name in ("robustness", "fair", "noise", "first_look"):
+    for of, norm in (("cifar10", 0.3), ("imagenet", 1.0)):  # no published value
+        for metric in ("normalised_distance", "topk_intersection", "ssim"):
+            lines.append(line(of, "smoothgrad_400", norm, "strongest", metric, 0.3))
+            lines.append(line(of, "smoothgrad_400", 0.0, "floor", metric, 0.2, attack="none"))
+    terms = {"budget": 1600, "attack_budget": 64, "scout": 320}
+    (tmp_path / "studies/fair_cifar10_1").mkdir(parents=True)
+    (tmp_path / "studies/fair_cifar10_1/study.json").write_text(json.dumps({"configuration": {"study": terms}}))
+    for name in ("robustness", "fair", "noise"):
         curves.write(tmp_path / f"{name}.csv", lines)
     floors = robustness.floors(lines, curves.read_published())
     records.write(tmp_path / "floors.csv", floors, robustness.FLOORS)
@@ -88,6 +95,13 @@ def test_the_template_is_filled_from_a_whole_set_of_results(results):
     assert not re.search(r"\n{3}", text)
     # CIFAR-10 at norm 3: 0.45 was published of MoreauGrad
     assert "| MoreauGrad | 0.11 [0.10, 0.12] (0.10) | 0.23 [0.22, 0.24] (0.22) | 0.46 [0.45, 0.47] (0.45) |" in text
+
+
+def test_a_part_stands_where_its_data_set_has_results(results):
+    text = "{{if noise.csv dataset=imagenet}}\nphotos\n{{end}}\n{{if noise.csv dataset=other}}\nothers\n{{end}}\n"
+    assert "photos" in readme.render(text, results)
+    assert "others" not in readme.render(text, results)
+    assert "photos" not in readme.render(text.replace("noise.csv", "missing.csv"), results)
 
 
 def test_a_changed_result_changes_the_page(results):

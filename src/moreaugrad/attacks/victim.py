@@ -98,8 +98,10 @@ def smoothed(method: Any, surrogate: Any, beta: float) -> tuple[Any, bool]:
 
 def _unweighted(model: Any) -> Any:
     """A copy on the same memory that asks for no derivative by the weights; a model that cannot be copied itself."""
+    if not isinstance(model, nn.Module) or not any(each.requires_grad for each in model.parameters()):
+        return model
     try:
-        return frozen(model) if isinstance(model, nn.Module) else model
+        return frozen(model)
     except Exception as error:  # whatever a model's own way of copying raises
         log.debug("the network cannot be copied (%s), so its weights are differentiated too", error)
         return model

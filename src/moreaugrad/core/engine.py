@@ -67,6 +67,7 @@ class Engine:
     forward: ForwardFunc
     precision: str = "float32"
     compile: bool = False
+    apart: float | None = None  # second derivatives by gradients so far apart; None: exact
     rows: int = 16  # most rows of one call; halved on out-of-memory
     channels_last: bool = True  # the layout in which convolutions are fast; given up where the model cannot take it
     body: Callable[..., Any] | None = field(default=None, init=False)  # what is run
@@ -77,7 +78,6 @@ class Engine:
     warm_up: float = field(default=0.0, init=False)  # seconds of the first gradient, compiling included
     mark: Any = field(default=None, init=False)
     records: dict[Any, Any] = field(default_factory=dict, init=False)  # what the GPU replays, by shape
-    apart: float | None = field(default=None, init=False)  # second derivatives by gradients so far apart; None: exact
     tangents: bool = field(default=True, init=False)  # every operation of the network has a forward derivative
     spoiled: Tensor | None = field(default=None, init=False)  # on the device: whether a gradient was not finite
 

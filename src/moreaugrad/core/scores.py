@@ -47,7 +47,8 @@ def safe_rows(x: Images, samples: int = 1, compiled: bool = False) -> int:
         free += torch.cuda.memory_reserved(x.device) - torch.cuda.memory_allocated(x.device)
         while rows > 2 and rows * ROW > free / 2:
             rows //= 2
-        return max(2, int(rows / size))
+        rows = max(2, int(rows / size))
+        return rows if rows < 16 else -(-rows // 16) * 16  # as tensor cores like it
     if samples == 1:
         return 1  # a CPU is full, and a single image is not padded
     # one image's samples at a time fill a CPU, and are then bit for bit the same in any company
@@ -143,25 +144,31 @@ class ClassScore:
         self, x: Images, owners: targets.Owners, size: int, along: Images | None = None
     ) -> tuple[PerImage, Images]:
         rows, padded = padded_to(x, owners, size)
-        engine, start = self.engine, perf_counter()
         if self.graph or along is not None:
-            value, grad = self._again(rows, padded, None if along is None else padded_to(along, owners, size)[0])
-            return value[: len(x)], grad[: len(x)]
-        with torch.inference_mode(False), torch.enable_grad(), numerics(engine.precision, x.is_cuda):
+            way = None if along is None else padded_to(along, owners, size)[0]
+            value, grad = self._again(rows, padded, way)
+        else:
+            value, grad = self._once(rows, padded)
+        return value[: len(x)], grad[: len(x)]
+
+    def _once(self, rows: Images, owners: targets.Owners) -> tuple[PerImage, Images]:
+        """As the engine runs it fastest, without a graph."""
+        engine, start = self.engine, perf_counter()
+        with torch.inference_mode(False), torch.enable_grad(), numerics(engine.precision, rows.is_cuda):
             try:
-                score, grad = self._gradient(rows, padded)
+                score, grad = self._gradient(rows, owners)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
                 if not engine.give_up(error):
                     raise
-                score, grad = self._gradient(rows, padded)
+                score, grad = self._gradient(rows, owners)
         if engine.compiled and not engine.proven:
             engine.warm_up = perf_counter() - start
             log.info("compiled in %.1f s", engine.warm_up)
         engine.proven = True
         engine.note(grad)
-        return score[: len(x)], grad[: len(x)]
+        return score, grad
 
     def _gradient(self, rows: Images, owners: targets.Owners) -> tuple[PerImage, Images]:
         rows = rows.detach().clone().requires_grad_()
@@ -171,22 +178,32 @@ class ClassScore:
         return score.detach(), grad.detach() / self.engine.scale if self.engine.scale != 1 else grad.detach()
 
     def _again(self, rows: Images, owners: targets.Owners, along: Images | None) -> tuple[PerImage, Images]:
-        """The same on the model itself: differentiable again, or already differentiated."""
+        """The same once more differentiable, or already differentiated: on the model itself, or by differences."""
+        engine = self.engine
+        plainly = replace(self, graph=engine.apart is None, weights=self.weights and self.graph)
 
         def run(at: Images, keep: bool) -> tuple[PerImage, Images]:
-            with torch.inference_mode(False), torch.enable_grad(), numerics(self.engine.precision, at.is_cuda):
+            with torch.inference_mode(False), torch.enable_grad(), numerics(engine.precision, at.is_cuda):
                 at = at if at.requires_grad else at.detach().clone().requires_grad_()
                 score = plainly.of_rows(at, owners)
                 (grad,) = torch.autograd.grad(score.sum(), at, allow_unused=True, create_graph=keep)
                 checks.dependent(grad)
                 return score, grad
 
-        plainly = self if self.graph else replace(self, graph=True, weights=False)
+        def fast(at: Images, keep: bool) -> tuple[PerImage, Images]:
+            value, grad = plainly._once(at, owners)
+            if engine.overflowed():
+                value, grad = plainly._once(at, owners)
+            return value, grad.clone() if engine.compiled else grad  # a replay writes over what the last one gave
+
+        way = run if engine.apart is None else fast
         if along is not None:
-            value, _, turned = again.product(self.engine, run, rows, along)
-            return value, turned
-        beside = again.weights(self.engine.forward) if self.follows_weights else []  # differences follow the rows alone
-        return run(rows, True) if beside is None else again.value_and_grad(self.engine, run, rows, beside)
+            value, _, found = again.product(engine, way, rows, along)
+        else:  # differences follow the rows alone
+            beside = again.weights(engine.forward) if self.follows_weights else []
+            value, found = run(rows, True) if beside is None else again.value_and_grad(engine, way, rows, beside)
+        self.unseen = plainly.unseen
+        return value, found
 
     def of_rows(self, rows: Images, owners: targets.Owners) -> PerImage:
         """The score of each row, in one call and with the graph that autograd makes of it."""

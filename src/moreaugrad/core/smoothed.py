@@ -67,8 +67,8 @@ class SmoothedScore:
         noise = antithetic(tuple(x.shape[1:]), samples, self.seed, fixed, x)
         # as many images as a whole draw allows, so that few images fill a part of one too; a GPU is never half idle
         rows = self.base.engine.rows
-        together = max(1, rows // self.samples, rows // 2 // samples if x.is_cuda else 0) if 2 * samples < rows else 1
-        chunk = min(rows, together * samples)
+        together = max(1, rows // self.samples, rows // 2 // samples if x.is_cuda else 0) if 2 * samples <= rows else 1
+        chunk = rows if self.base.engine.compiled else min(rows, together * samples)  # each shape is compiled anew
         for start in range(0, len(x), together):
             some = slice(start, min(start + together, len(x)))
             copies = x[some, None] + self.sigma[some, None] * noise

@@ -28,6 +28,7 @@ from moreaugrad.disk.explanation import Explanation
 from moreaugrad.methods import QUALITY
 from moreaugrad.methods.call import Asked, Call, answer, arguments, black, further, plain, shape, target_told
 from moreaugrad.methods.progress import progress
+from moreaugrad.methods.sharing import Engines, engines_of
 from moreaugrad.methods.traits import Traits
 from moreaugrad.shapes import put, roomy
 
@@ -62,9 +63,9 @@ class Method(Traits, Attribution):  # type: ignore[misc]
         self.__dict__.update(state)
 
     @cached_property
-    def _engines(self) -> dict[tuple[str, bool], Engine]:
+    def _engines(self) -> Engines:
         """Kept from call to call, so that compiling is paid once."""
-        return {}
+        return engines_of(self.forward_func)
 
     def compute(self, call: Call) -> Outcome:
         """What the method itself does."""
@@ -206,12 +207,13 @@ class Method(Traits, Attribution):  # type: ignore[misc]
         if asked is not None:
             checks.at_least("internal_batch_size", asked, 1)
         precision = precision_for("float32" if graph and self.precision is None else self.precision, given)
-        if graph and precision in HALF:  # second derivatives overflow there
+        twice = graph and self.apart is None  # what is compiled cannot be differentiated twice, and halves overflow
+        if twice and precision in HALF:
             precision = "tf32" if checks.has_tf32(given[0]) else "float32"
         compiled = self.compile if self.compile is not None else x.is_cuda and len(x) >= MANY
-        compiled = compiled and not graph  # what is compiled cannot be differentiated twice
-        engine = self._engines.setdefault((precision, compiled), Engine(self.forward_func, precision, compiled))
-        engine.rows, engine.apart = asked or safe_rows(x, self.per_image, compiled), self.apart
+        key = (precision, compiled and not twice, self.apart)
+        engine = self._engines.setdefault(key, Engine(self.forward_func, *key))
+        engine.rows = asked or safe_rows(x, self.per_image, key[1])
         return engine
 
     def _aim(self, score: ClassScore, x: Images, predict: bool) -> Tensor | None:

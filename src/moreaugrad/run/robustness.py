@@ -21,6 +21,7 @@ from moreaugrad.contracts import Watch, unwatched
 from moreaugrad.disk import ledger, pictures
 from moreaugrad.disk.curves import curves
 from moreaugrad.disk.ledger import Ledger, Row
+from moreaugrad.methods.sharing import shared_engines
 from moreaugrad.run import tally
 from moreaugrad.run.arena import COLUMNS, COSTS, IDENTITY, Arena
 from moreaugrad.run.report import versions
@@ -68,14 +69,15 @@ def run_study(
     ledger.describe(folder / "study.json", arena.configuration(name), _this_run(arena.device, command), book.path)
     plan = list(arena.plan())
     rows, done = book.resume(arena.expected(*each) for each in plan)
-    for some, cell in plan[done:]:
-        watch(done * TICKS, len(plan) * TICKS, {"cell": cell})
-        new = arena.measure(some, cell, rows, partial(_within, watch, done, len(plan)))
-        book.append(new)
-        rows += new
-        done += 1
-        if minutes is not None and time.monotonic() - began >= 60 * minutes:
-            break
+    with shared_engines(model):
+        for some, cell in plan[done:]:
+            watch(done * TICKS, len(plan) * TICKS, {"cell": cell})
+            new = arena.measure(some, cell, rows, partial(_within, watch, done, len(plan)))
+            book.append(new)
+            rows += new
+            done += 1
+            if minutes is not None and time.monotonic() - began >= 60 * minutes:
+                break
     return Standing(done, len(plan), rows, write(study, rows, folder))
 
 
