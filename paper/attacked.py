@@ -73,17 +73,17 @@ def plan(settings: Settings) -> Plan:
     return QUICK if settings.quick else PLAN
 
 
-def photos(settings: Settings) -> Sample:
-    return sample(settings.largest, settings, plan(settings).photos)
+def photos(settings: Settings, count: int | None = None) -> Sample:
+    return sample(settings.largest, settings, count or plan(settings).photos)
 
 
 def sizes(settings: Settings) -> tuple[float, ...]:
     return SIZES[settings.largest][: plan(settings).sizes]
 
 
-def pairs(settings: Settings, name: str, epsilon: float) -> Pair:
-    """Made once in a process: both figures show them."""
-    return _pairs(_Same(settings), name, epsilon)
+def pairs(settings: Settings, name: str, epsilon: float, count: int | None = None) -> Pair:
+    """Of the first `count` photos, or all of the plan; made once in a process."""
+    return _pairs(_Same(settings), name, epsilon, count or plan(settings).photos)
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,14 @@ class _Same:
 
 
 @lru_cache(maxsize=32)
-def _pairs(same: _Same, name: str, epsilon: float) -> Pair:
-    found, told = photos(same.settings), plan(same.settings)
+def _pairs(same: _Same, name: str, epsilon: float, count: int) -> Pair:
+    found, told = photos(same.settings, count), plan(same.settings)
     victim = replace(method(name, found.classifier, told.inside, ATTACKED), apart=told.apart)
     if hasattr(victim, "grad_mode"):
         victim = replace(victim, grad_mode=mg.Slope("implicit", *told.slope))
     attack = mg.ATTACKS["topk"](victim, epsilon=epsilon, steps=told.steps, surrogate=None, seed=START)
     hit = attack.perturb(found.x)
-    before, other = _clean(same, name)
+    before, other = _clean(same, name, count)
     after = method(name, found.classifier, told.judged, JUDGE).attribute(hit.x, hit.target).cpu()
     figures = {each: mg.METRICS[each](before, after) for each in COMPARED}
     figures |= {f"floor_{each}": mg.METRICS[each](before, other) for each in COMPARED}
@@ -120,9 +120,9 @@ def _pairs(same: _Same, name: str, epsilon: float) -> Pair:
 
 
 @lru_cache(maxsize=32)
-def _clean(same: _Same, name: str) -> tuple[Tensor, Tensor]:
+def _clean(same: _Same, name: str, count: int) -> tuple[Tensor, Tensor]:
     """The maps of the images themselves, by the judge and by a second one with other noise."""
-    found, told = photos(same.settings), plan(same.settings)
+    found, told = photos(same.settings, count), plan(same.settings)
     judge, second = (method(name, found.classifier, told.judged, seed) for seed in (JUDGE, SECOND))
     before = judge.explain(found.x).map.cpu()
     return before, second.explain(found.x).map.cpu() if judge.random else before

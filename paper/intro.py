@@ -17,11 +17,11 @@ METHODS = ("gradient", "integrated_gradients", "smoothgrad", "sparse_moreau")
 
 
 def make(settings: Settings) -> bool:
-    photos, size = attacked.photos(settings), attacked.sizes(settings)[0]
+    photos, size = attacked.photos(settings, 1), attacked.sizes(settings)[0]
     stamp = Stamp("intro", settings, {"methods": METHODS, "epsilon": size, **asdict(attacked.plan(settings))}, [photos])
     if stamp.there():
         return True
-    pairs = [attacked.pairs(settings, name, size) for name in METHODS]
+    pairs = [attacked.pairs(settings, name, size, 1) for name in METHODS]
     shown = pairs[-1]
     before = [Tile(photos.pixels[0]), *[Tile(pair.before[0]) for pair in pairs]]
     after = [Tile(attacked.pixels(shown, 0), "for Sparse MoreauGrad")]

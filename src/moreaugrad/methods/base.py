@@ -65,7 +65,7 @@ class Method(Traits, Attribution):  # type: ignore[misc]
     @cached_property
     def _engines(self) -> Engines:
         """Kept from call to call, so that compiling is paid once."""
-        return engines_of(self.forward_func)
+        return {} if self.once else engines_of(self.forward_func)  # one gradient runs the network itself, unprepared
 
     def compute(self, call: Call) -> Outcome:
         """What the method itself does."""
