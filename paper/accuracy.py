@@ -95,7 +95,16 @@ def _told(of: Sample, terms: Terms, settings: Settings) -> dict[str, Any]:
     told = {"images": len(of), "budget": terms.budget, "points": terms.points, "seeds": terms.seeds}
     told["noise_level"] = LEVEL
     network = {"model": settings.model(of.name), "trained": of.trained, "digest": of.digest}
-    return told | network | {"device": hardware(settings.place), "precision": terms.precision, "methods": METHODS}
+    return (
+        told
+        | network
+        | {"device": hardware(settings.place), "precision": terms.precision, "methods": METHODS}
+        | {"compile": _compiled(of, terms)}
+    )
+
+
+def _compiled(of: Sample, terms: Terms) -> bool:
+    return terms.precision is not None and of.name in studies.COMPILED
 
 
 def _plan(samples: Mapping[str, Sample]) -> Iterator[tuple[str, slice, str]]:
@@ -110,8 +119,8 @@ def measure(of: Sample, block: slice, method: str, terms: Terms) -> list[Line]:
     x, labels = of.x[block], of.labels[block]
     with torch.no_grad():
         predicted = of.classifier(x).argmax(1)
-    compiled = terms.precision is not None and of.name in studies.COMPILED
-    maps, gradients = explained(of.classifier, x, predicted, method, block.start, replace(terms, compile=compiled))
+    terms = replace(terms, compile=_compiled(of, terms))
+    maps, gradients = explained(of.classifier, x, predicted, method, block.start, terms)
     figures: dict[str, Any] = faithfulness(maps, x, of.classifier, predicted, terms)
     figures |= {name: mg.METRICS[name](maps) for name in SPARSE}
     if of.boxes is not None:

@@ -20,7 +20,18 @@ from PIL import Image
 from paper import names, records
 from paper.ordering import ordering, write_orderings
 from paper.records import number
-from paper.summaries import AS_PUBLISHED, DRAWN, FLOOR, MIDDLE, as_published, curve, read_published, summarise, write
+from paper.summaries import (
+    AS_PUBLISHED,
+    CHANCE,
+    DRAWN,
+    FLOOR,
+    MIDDLE,
+    as_published,
+    curve,
+    read_published,
+    summarise,
+    write,
+)
 
 __all__ = [
     "AS_PUBLISHED",
@@ -84,7 +95,10 @@ def picture(
     for axes in places[-1]:
         axes.set_xlabel("L2 norm of the change", fontsize=9)
     told = {"title": title or None, "title_fontsize": 12, "fontsize": 9}  # a title of its own would lie below it
-    figure.legend(handles=_legend(methods, bool(published)), loc="outside upper center", ncols=5, frameon=False, **told)
+    another = any(line["mode"] == CHANCE for line in lines)
+    figure.legend(
+        handles=_legend(methods, bool(published), another), loc="outside upper center", ncols=5, frameon=False, **told
+    )
     if note:
         figure.supxlabel(note, fontsize=8)
     return figure
@@ -124,6 +138,13 @@ def _panel(
         for line in lines:
             if line["mode"] == FLOOR and (line["dataset"], line["method"], line["metric"]) == (dataset, method, metric):
                 axes.axhline(number(line["mean"]), color=colour, linestyle=":", linewidth=0.9)
+            if line["mode"] == CHANCE and (line["dataset"], line["method"], line["metric"]) == (
+                dataset,
+                method,
+                metric,
+            ):
+                edge = {"transform": axes.get_yaxis_transform(), "clip_on": False, "markersize": 6, "color": colour}
+                axes.plot(1.02, number(line["mean"]), "<", **edge)
         sizes |= set(x.tolist())
     axes.set_xscale("log")
     axes.set_xticks(sorted(sizes), [f"{size:g}" for size in sorted(sizes)], fontsize=8)
@@ -137,12 +158,14 @@ def _matches(point: Mapping[str, Any], dataset: str, method: str, metric: str) -
     return (point["dataset"], point["method"], point["metric"]) == (dataset, method, names.base(metric))
 
 
-def _legend(methods: Sequence[str], published: bool) -> list[Line2D]:
+def _legend(methods: Sequence[str], published: bool, another: bool) -> list[Line2D]:
     found = [
         Line2D([], [], color=COLOURS[name][0], marker=COLOURS[name][1], markersize=5, label=names.method(name))
         for name in methods
     ]
     found += [Line2D([], [], color="black", linewidth=1.1, linestyle="--", label="published")] if published else []
     found.append(Line2D([], [], color="black", linewidth=1.1, linestyle=":", label="two seeds, no attack"))
+    if another:
+        found.append(Line2D([], [], linestyle="", marker="<", color="black", label="map of another image"))
     hollow = f"under {MOSTLY:.0%} of attacks valid".replace("%", " %")
     return [*found, Line2D([], [], linestyle="", marker="o", markerfacecolor="white", color="black", label=hollow)]

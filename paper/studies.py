@@ -137,7 +137,8 @@ def _run(part: Part, first: bool, began: float, settings: Settings) -> bool:
         name=settings.model(part.dataset),
         command=shlex.join(["python", "-m", "paper", *sys.argv[1:]]),
     )
-    rest = "" if standing.finished else "; the same command goes on"
+    same = "the same command, without --restart," if settings.restart else "the same command"
+    rest = "" if standing.finished else f"; {same} goes on"
     seconds = time.monotonic() - start
     print(f"{folder.name}: {standing.done} of {standing.total} cells, {seconds:.0f} s{rest}", flush=True)
     return standing.finished
@@ -150,8 +151,8 @@ def _said(name: str, last: list[float], step: int, total: int, info: Mapping[str
         print(f"{name}: {100 * step // max(total, 1)} %, {info['cell']}", flush=True)
 
 
-def told(parts: Sequence[Part], settings: Settings, protocol: str) -> list[dict[str, Any]]:
-    """What the rows say that are there, of all data sets."""
+def rows(parts: Sequence[Part], settings: Settings) -> dict[str, list[Row]]:
+    """What is there, by data set."""
     found: dict[str, list[Row]] = {}
     for part in parts:
         path = part.folder(settings) / "rows.csv"
@@ -159,7 +160,12 @@ def told(parts: Sequence[Part], settings: Settings, protocol: str) -> list[dict[
             with path.open(encoding="utf-8", newline="") as file:
                 some = [{FLAGGED.get(name, name): value for name, value in row.items()} for row in csv.DictReader(file)]
             found.setdefault(part.dataset, []).extend(some)
-    return [line for name, some in found.items() for line in curves.summarise(some, name, protocol)]
+    return found
+
+
+def told(parts: Sequence[Part], settings: Settings, protocol: str) -> list[dict[str, Any]]:
+    """What the rows say that are there, of all data sets."""
+    return [line for name, some in rows(parts, settings).items() for line in curves.summarise(some, name, protocol)]
 
 
 def make(name: str, parts: Callable[[Settings], list[Part]], settings: Settings, title: str, note: str) -> bool:

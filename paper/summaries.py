@@ -19,7 +19,8 @@ from paper import names, records
 from paper.records import Line, number
 
 FLOOR, STRONGEST = "floor", "strongest"  # modes of rows that are no attack, and of those taken from several
-MODES = ("exact", "frozen", "unrolled", "implicit", "covariance", "transfer")  # that can win
+CHANCE = "chance"  # of lines that set an image's map against another's
+MODES = ("exact", "frozen", "unrolled", "implicit", "covariance", "transfer", "sign")  # that can win
 GROUP = ("dataset", "protocol", "method", "attack", "epsilon", "mode")
 MIDDLE = ("mean", "mean_low", "mean_high")
 STATISTICS = (*MIDDLE, "median", "median_low", "median_high")
@@ -38,7 +39,7 @@ def summarise(rows: Iterable[Mapping[str, str]], dataset: str, protocol: str) ->
         groups.setdefault(key, []).append(row)
     found: list[Line] = []
     for key, members in groups.items():
-        sound = [row for row in members if _true(row["valid"])]
+        sound = [row for row in members if is_true(row["valid"])]
         shared = dict(zip(GROUP, (dataset, protocol, *key), strict=True))
         shared |= {"n": len(members), "valid_share": len(sound) / len(members)}
         if key[-1] == STRONGEST:
@@ -49,7 +50,7 @@ def summarise(rows: Iterable[Mapping[str, str]], dataset: str, protocol: str) ->
     return found
 
 
-def _true(text: Any) -> bool:
+def is_true(text: Any) -> bool:
     return str(text) in ("1", "1.0", "True")
 
 

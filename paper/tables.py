@@ -15,6 +15,7 @@ from paper import names, records
 from paper.accuracy import CHANCE, METHODS, METRICS
 from paper.curves import read_published
 from paper.records import number
+from paper.summaries import CHANCE as LEVEL
 from paper.summaries import DRAWN, FLOOR, MODES, STRONGEST, as_published, curve
 
 Row = Mapping[str, str]
@@ -133,16 +134,20 @@ def _agreement(pairs: Sequence[Row]) -> list[str]:
 
 
 def strongest(results: Results, dataset: str, file: str = "fair.csv") -> str:
-    """The strongest attack on each method at each size, which derivative led it, and what two seeds alone do."""
+    """The strongest attack on each method at each size, which derivative led it, what two seeds alone do, and how far
+    the map of another image is."""
     lines = results.lines(file)
     rows = []
     for method in names.METHODS:
         floor = [line for line in lines if _of(line, dataset, method) == (DRAWN[0], FLOOR)]
+        other = [line for metric in DRAWN for line in lines if _of(line, dataset, method) == (metric, LEVEL)]
+        another = " / ".join(f"{number(line['mean']):.2f}" for line in other)
         for parts in zip(*(curve(lines, dataset, method, metric) for metric in DRAWN), strict=True):
             size, share = number(parts[0]["epsilon"]), number(parts[0]["valid_share"])
             told = [names.method(method), f"{size:g}", *map(interval, parts), _won(parts[0]), percent(share)]
-            rows.append([*told, "; ".join(map(interval, floor))])
-    return markdown(["method", "norm", "distance", "top-k", "SSIM", "won by", "valid", "two seeds, distance"], rows)
+            rows.append([*told, "; ".join(map(interval, floor)), another])
+    head = ["method", "norm", "distance", "top-k", "SSIM", "won by", "valid", "two seeds, distance", "another image"]
+    return markdown(head, rows)
 
 
 def _of(line: Row, dataset: str, method: str) -> tuple[str, str] | None:
@@ -163,12 +168,34 @@ def modes(results: Results, method: str, file: str = "fair.csv") -> str:
     known = [mode for mode in (*MODES, STRONGEST) if any(line["mode"].partition(":")[0] == mode for line in lines)]
     rows = []
     for dataset in names.DATASETS:
-        some = [line for line in lines if line["dataset"] == dataset and line["mode"] != FLOOR]
+        some = [line for line in lines if line["dataset"] == dataset and line["mode"] not in (FLOOR, LEVEL)]
         for size in sorted({number(line["epsilon"]) for line in some}):
             at = {line["mode"].partition(":")[0]: line for line in some if number(line["epsilon"]) == size}
             told = (interval(at[mode]) if mode in at else "" for mode in known)
             rows.append([names.dataset(dataset), f"{size:g}", *told])
     return markdown(["data set", "norm", *known], rows)
+
+
+def paired(results: Results, method: str, other: str, file: str = "paired.csv") -> str:
+    """One method less another, image by image; bold where the interval leaves zero out."""
+    lines = results.some(file, {"method": method, "other": other})
+    groups: dict[tuple[str, float], dict[str, Row]] = {}
+    for line in lines:
+        groups.setdefault((line["dataset"], number(line["epsilon"])), {})[line["metric"]] = line
+    rows = [
+        [names.dataset(dataset), f"{size:g}", *(_signed(at[metric]) for metric in DRAWN), at[DRAWN[0]]["n"]]
+        for (dataset, size), at in groups.items()
+    ]
+    heads = [
+        f"{names.metric(metric)} ({'below' if names.is_lower_better(metric) else 'above'} zero is better)"
+        for metric in DRAWN
+    ]
+    return markdown(["data set", "norm", *heads, "images"], rows)
+
+
+def _signed(line: Row) -> str:
+    text = interval(line, spec="+.3f")
+    return f"**{text}**" if number(line["mean_low"]) * number(line["mean_high"]) > 0 else text
 
 
 def accuracy(results: Results, dataset: str, over: str = "all", file: str = "accuracy.csv") -> str:
@@ -224,6 +251,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "ordering": ordering,
     "strongest": strongest,
     "modes": modes,
+    "paired": paired,
     "accuracy": accuracy,
     "sweep": sweep,
     "plain": plain,

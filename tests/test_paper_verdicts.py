@@ -1,5 +1,7 @@
 """What paper/README.md says in words, held against the committed tables: words do not change when a number does."""
 
+import re
+
 import paper_path
 import pytest
 
@@ -18,6 +20,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+def said(words):
+    """The sentence that a test is about stands on the page."""
+    page = " ".join(readme.TEMPLATE.read_text(encoding="utf-8").split())
+    assert re.sub(r"\s+", " ", words) in page
+
+
 @pytest.fixture(scope="module")
 def told():
     results = Results(FOLDER)
@@ -32,6 +40,19 @@ def told():
 
 
 @pytest.fixture(scope="module")
+def apart():
+    """MoreauGrad less SmoothGrad, image by image: low and high end, turned so that above zero is better for it."""
+    results = Results(FOLDER)
+
+    def value(dataset, norm, metric):
+        where = {"dataset": dataset, "epsilon": str(norm), "metric": metric, "method": "moreau", "other": "smoothgrad"}
+        line = results.one("paired.csv", where)
+        return tuple(sorted(BETTER[metric] * float(line[name]) for name in ("mean_low", "mean_high")))
+
+    return value
+
+
+@pytest.fixture(scope="module")
 def norms():
     lines = Results(FOLDER).some("fair.csv", {"mode": "strongest"})
     return {name: sorted({float(each["epsilon"]) for each in lines if each["dataset"] == name}) for name in DATASETS}
@@ -39,7 +60,8 @@ def norms():
 
 @pytest.mark.parametrize("dataset", DATASETS)
 @pytest.mark.parametrize("metric", BETTER)
-def test_sparsified_smoothgrad_is_moved_least_everywhere(told, norms, dataset, metric):
+def test_sparsified_smoothgrad_is_moved_least(told, norms, dataset, metric):
+    said("Sparsified SmoothGrad is moved least by these attacks, on all three data sets and by every metric.")
     sign = BETTER[metric]
     for norm in norms[dataset]:
         means = {method: sign * told(dataset, method, norm, metric)[0] for method in (*AVERAGED, *PLAIN)}
@@ -48,61 +70,95 @@ def test_sparsified_smoothgrad_is_moved_least_everywhere(told, norms, dataset, m
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_averaged_maps_are_far_ahead_where_an_attack_is_small(told, norms, dataset):
+    said(
+        "All four averaged methods are far ahead of the simple gradient and of integrated gradients where an attack is"
+    )
     small = norms[dataset][0]
     assert 2 * max(told(dataset, m, small)[0] for m in AVERAGED) < min(told(dataset, m, small)[0] for m in PLAIN)
 
 
-def test_no_winner_between_moreaugrad_and_smoothgrad_at_the_larger_norms_of_cifar10(told, norms):
-    for norm in norms["cifar10"][2:]:
-        (_, low, high), (_, least, most) = (told("cifar10", method, norm) for method in ("moreau", "smoothgrad"))
-        assert low <= most
-        assert least <= high
+def test_smoothgrad_is_ahead_under_small_attacks_and_on_photos(apart, norms):
+    said("SmoothGrad is ahead under small attacks everywhere and on photos throughout")
+    for dataset in DATASETS:
+        for norm in norms[dataset] if dataset == "imagenet" else norms[dataset][:2]:
+            assert apart(dataset, norm, "normalised_distance")[1] < 0
+            assert all(apart(dataset, norm, metric)[0] < 0 for metric in BETTER)
 
 
-def test_smoothgrad_is_ahead_of_moreaugrad_elsewhere(told, norms):
-    for norm in norms["cifar10"][:2]:
-        assert told("cifar10", "smoothgrad", norm)[2] < told("cifar10", "moreau", norm)[1]
-    for dataset in DATASETS[1:]:
-        for norm in norms[dataset]:
-            assert told(dataset, "smoothgrad", norm)[0] < told(dataset, "moreau", norm)[0]
+def test_moreaugrad_is_level_or_ahead_under_the_largest(apart, norms):
+    said("MoreauGrad comes level and slightly ahead under the largest on CIFAR-10 and Tiny-ImageNet")
+    assert all(apart("cifar10", norms["cifar10"][-1], metric)[0] > 0 for metric in BETTER)
+    assert all(apart("tiny_imagenet", norms["tiny_imagenet"][-1], metric)[1] > 0 for metric in BETTER)
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_zeros_have_their_price(told, norms, dataset):
+def test_sparse_maps_are_moved_more(told, norms, dataset):
+    said("Sparse MoreauGrad is moved more than MoreauGrad by distance and top-k at every norm, and no more by SSIM.")
     for norm in norms[dataset]:
         assert told(dataset, "sparse_moreau", norm)[0] > told(dataset, "moreau", norm)[0]
         top = [told(dataset, method, norm, "topk_intersection")[0] for method in ("sparse_moreau", "moreau")]
         assert top[0] < top[1]
         assert told(dataset, "sparse_moreau", norm, "ssim")[2] >= told(dataset, "moreau", norm, "ssim")[1]
-    largest = norms[dataset][-1]
-    assert told(dataset, "sparse_moreau", largest)[0] > 0.95 * told(dataset, "gradient", largest)[0]
 
 
-@pytest.mark.parametrize("dataset", DATASETS)
-def test_the_lead_of_moreaugrad_is_the_frozen_derivative(told, norms, dataset):
-    sizes = norms[dataset] if dataset == "cifar10" else norms[dataset][1:]
-    for norm in sizes:
-        frozen = told(dataset, "moreau", norm, mode="frozen")
-        assert frozen[0] < told(dataset, "smoothgrad", norm)[0]
-        assert frozen[0] < told(dataset, "moreau", norm)[0]
+@pytest.mark.parametrize(
+    ("dataset", "norm"),
+    [("cifar10", 1), ("cifar10", 3), ("tiny_imagenet", 3), ("tiny_imagenet", 10), ("imagenet", 3), ("imagenet", 10)],
+)
+def test_the_frozen_derivative_hides_it(told, dataset, norm):
+    said(
+        "Along the frozen derivative, the published one, MoreauGrad looks ahead of SmoothGrad; attacks that see how the"
+    )
+    frozen, own = told(dataset, "moreau", norm, mode="frozen"), told(dataset, "smoothgrad", norm, mode="exact")
+    assert frozen[2] < own[1]
+    assert told(dataset, "moreau", norm, mode="implicit")[0] > frozen[2]
+    assert told(dataset, "moreau", norm)[0] > told(dataset, "smoothgrad", norm)[0]
+
+
+def test_how_strong_the_attacks_are(told):
+    said("Not strong enough at the largest norm.")
+    said("the fair test's moves the other methods half as far again.")
+    both = {m: [told("cifar10", m, 10, file=file)[0] for file in ("robustness.csv", "fair.csv")] for m in AVERAGED}
+    assert both["sparsified_smoothgrad"][0] > both["sparsified_smoothgrad"][1]
+    for method in (*PLAIN, *AVERAGED):
+        published, ours = (told("cifar10", method, 3, file=file)[0] for file in ("robustness.csv", "fair.csv"))
+        if method in (*PLAIN, "sparsified_smoothgrad"):
+            assert abs(published - ours) < 0.03
+        else:
+            assert 1.4 < ours / published < 1.6
 
 
 def test_ssim_of_maps_as_they_are_is_high_for_smoothgrad_too(told):
+    said("on CIFAR-10 the lead in this metric is one of units, on photos most of it.")
     for dataset, norm in (("cifar10", 10), ("imagenet", 20)):
         raw = [told(dataset, m, norm, "ssim_raw", file="robustness.csv")[0] for m in ("moreau", "smoothgrad")]
-        pictures = [told(dataset, m, norm, "ssim", file="robustness.csv") for m in ("moreau", "smoothgrad")]
-        assert raw[1] > raw[0] > max(mean for mean, _, _ in pictures)
-    (_, low, high), (_, least, most) = pictures
-    assert low <= most
-    assert least <= high
+        pictures = [told(dataset, m, norm, "ssim", file="robustness.csv")[0] for m in ("moreau", "smoothgrad")]
+        assert raw[1] > raw[0] > max(pictures)
+        assert pictures[0] - pictures[1] < 0.1
+
+
+def test_some_hundreds_of_samples_explain_where_smoothgrad_starts(told):
+    said("near the published start on CIFAR-10 and short of it on photos")
+    floors = {
+        dataset: Results(FOLDER).one("floors.csv", {"dataset": dataset, "method": "smoothgrad"})
+        for dataset in DATASETS[::2]
+    }
+    few = {
+        name: told(name, "smoothgrad_400", norm, file="robustness.csv")
+        for name, norm in (("cifar10", 0.3), ("imagenet", 1))
+    }
+    assert abs(few["cifar10"][0] - float(floors["cifar10"]["published"])) < 0.03
+    assert few["imagenet"][2] < float(floors["imagenet"]["published"])
 
 
 def test_the_noise_of_two_seeds_is_above_the_published_curve_on_photos():
+    said("even maps that nobody attacked do not reach it.")
     line = Results(FOLDER).one("floors.csv", {"dataset": "imagenet", "method": "moreau"})
     assert float(line["floor"]) > float(line["published"])
 
 
 def test_the_order_of_distances_on_cifar10_is_the_published_one_but_for_smoothgrad():
+    said("the order of the methods at the larger norms is the published one but for SmoothGrad")
     for norm in ("3", "10"):
         where = {"dataset": "cifar10", "metric": "normalised_distance", "epsilon": norm, "order": "differs"}
         assert all(
@@ -111,9 +167,9 @@ def test_the_order_of_distances_on_cifar10_is_the_published_one_but_for_smoothgr
 
 
 def test_the_order_is_the_same_under_random_noise(told, norms):
+    said("Sparsified SmoothGrad first, SmoothGrad, MoreauGrad close behind it, then Sparse MoreauGrad, the")
+    order = ("sparsified_smoothgrad", "smoothgrad", "moreau", "sparse_moreau", "integrated_gradients", "gradient")
     for norm in norms["cifar10"]:
-        found = {method: told("cifar10", method, norm, file="noise.csv") for method in (*AVERAGED, *PLAIN)}
-        assert min(found, key=lambda method: found[method][0]) == "sparsified_smoothgrad"
-        assert max(found, key=lambda method: found[method][0]) == "gradient"
-        assert found["moreau"][0] < found["sparse_moreau"][0] < found["integrated_gradients"][0]
-        assert abs(found["moreau"][0] - found["smoothgrad"][0]) < 0.15 * found["smoothgrad"][0]
+        means = [told("cifar10", method, norm, file="noise.csv")[0] for method in order]
+        assert means == sorted(means)
+        assert means[2] < 1.2 * means[1]

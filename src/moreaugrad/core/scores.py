@@ -48,7 +48,7 @@ def safe_rows(x: Images, samples: int = 1, compiled: bool = False) -> int:
         while rows > 2 and rows * ROW > free / 2:
             rows //= 2
         rows = max(2, int(rows / size))
-        return rows if rows < 16 else -(-rows // 16) * 16  # as tensor cores like it
+        return rows if rows < 16 else rows // 16 * 16  # as tensor cores like it
     if samples == 1:
         return 1  # a CPU is full, and a single image is not padded
     # one image's samples at a time fill a CPU, and are then bit for bit the same in any company
@@ -194,7 +194,7 @@ class ClassScore:
             value, grad = plainly._once(at, owners)
             if engine.overflowed():
                 value, grad = plainly._once(at, owners)
-            return value, grad.clone() if engine.compiled else grad  # a replay writes over what the last one gave
+            return (value.clone(), grad.clone()) if engine.compiled else (value, grad)  # a replay writes over the last
 
         way = run if engine.apart is None else fast
         if along is not None:

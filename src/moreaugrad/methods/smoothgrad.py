@@ -103,6 +103,8 @@ def _parts(call: Call, smoothing: Smoothing, draw: int, of_copy: Callable[[Tenso
     share = splits / samples  # a short last part counts as what it is, so that the mean is the draw's
     means = call.x.new_empty(splits, *call.x.shape)
     for some, _, grad in call.smoothed(smoothing).each(call.x, draw, samples):
-        for part, made in enumerate(of_copy(grad).split(size, 1)):  # of all copies at once: a few leave a GPU idle
+        # a few copies leave a GPU idle; elsewhere they take less memory
+        pieces = of_copy(grad).split(size, 1) if grad.is_cuda else map(of_copy, grad.split(size, 1))
+        for part, made in enumerate(pieces):
             means[part, some] = made.sum(1) * share
     return means

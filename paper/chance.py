@@ -1,0 +1,37 @@
+"""The level of chance: how far the map of one image is from that of another, by each method's own maps.
+
+No attack needs to go farther: there a map says no more of its image than of another. Noise, budget and metrics are
+those of the fair test's judge; each image is set against the next one of the seeded choice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import moreaugrad as mg
+from paper import records
+from paper.datasets import sample
+from paper.settings import Settings
+from paper.summaries import CHANCE, DRAWN, GROUP, STATISTICS, statistics
+
+IMAGES = {"cifar10": 64, "tiny_imagenet": 24, "imagenet": 16}
+QUICK = 2
+COLUMNS = (*GROUP, "metric", "n", "counted", "undefined", *STATISTICS, "gradients")
+
+
+def make(settings: Settings, dataset: str, study: mg.Study) -> None:
+    """Lines of chance.csv for one data set, where they are not there yet."""
+    path = settings.out / "chance.csv"
+    known = records.read(path) if path.is_file() else []
+    if not settings.restart and any(line["dataset"] == dataset for line in known):
+        return
+    count = QUICK if settings.quick else min(IMAGES[dataset], settings.images or IMAGES[dataset])
+    found, lines = sample(dataset, settings, max(2, count)), []
+    for label in study.methods:
+        told = study.contender(label).judged(found.classifier).explain(found.x)
+        shared: dict[str, Any] = {"dataset": dataset, "protocol": "fair", "method": label, "attack": "none"}
+        shared |= {"epsilon": 0.0, "mode": CHANCE, "n": len(found), "gradients": int(told.gradients.max())}
+        for metric in DRAWN:
+            values = mg.METRICS[metric](told.map, told.map.roll(-1, 0)).tolist()
+            lines.append(shared | {"metric": metric} | statistics(values))
+    records.write(path, [line for line in known if line["dataset"] != dataset] + lines, COLUMNS)

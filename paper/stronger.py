@@ -1,0 +1,75 @@
+"""Rows of fair studies -> what is compared: the stronger of two attacks on each image, and methods image by image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from paper.records import Line, number
+from paper.summaries import DRAWN, MIDDLE, STRONGEST, is_true, statistics
+
+Row = Mapping[str, str]
+SIGN = "sign"  # in place of a mode: whatever the second attack found
+PAIRS = (  # of which the first is set against the second
+    ("moreau", "smoothgrad"),
+    ("sparse_moreau", "smoothgrad"),
+    ("sparsified_smoothgrad", "smoothgrad"),
+    ("moreau", "sparsified_smoothgrad"),
+)
+PAIRED = ("dataset", "epsilon", "metric", "method", "other", "n", *MIDDLE)
+
+
+def stronger(first: Sequence[Row], second: Sequence[Row]) -> list[Row]:
+    """The rows of the first study; where the second went farther by the scout's map, the strongest is the second's.
+
+    The scout's noise is the same in both and not the judge's, so nothing is chosen by what it is judged with.
+    """
+    found, others = list(first), _winners(second)
+    reached = _winners(first)
+    for place, row in enumerate(found):
+        if row["mode"] == STRONGEST and (rival := others.get(_key(row))) is not None:
+            mine, theirs = (_reach(each) for each in (reached[_key(row)], rival))
+            if theirs > mine:
+                found[place] = {**rival[0], "winner": SIGN}
+    own = [{**row, "mode": SIGN} for row in second if row["mode"].partition(":")[0] in ("exact", "implicit")]
+    return found + own
+
+
+def _key(row: Row) -> tuple[str, float, str]:
+    return row["method"], number(row["epsilon"]), row["key"]
+
+
+def _winners(rows: Iterable[Row]) -> dict[tuple[str, float, str], tuple[Row, Row]]:
+    """By method, size and image: the judge's row of the strongest attack, and the scout's."""
+    scouted = {(*_key(row), row["mode"]): row for row in rows}
+    return {
+        _key(row): (row, scouted[*_key(row), row["winner"]] if row["winner"] else row)
+        for row in rows
+        if row["mode"] == STRONGEST
+    }
+
+
+def _reach(pair: tuple[Row, Row]) -> tuple[bool, float]:
+    """Valid attacks before others, then the farther."""
+    judged, scouted = pair
+    return is_true(judged["valid"]), number(scouted[DRAWN[0]])
+
+
+def paired(rows: Iterable[Row], dataset: str) -> list[Line]:
+    """Differences of two methods over the images on which both have a valid attack: surer than two intervals."""
+    by: dict[tuple[str, float], dict[str, Row]] = {}
+    for row in rows:
+        if row["mode"] == STRONGEST and is_true(row["valid"]):
+            by.setdefault((row["method"], number(row["epsilon"])), {})[row["key"]] = row
+    found: list[Line] = []
+    for method, other in PAIRS:
+        for size in sorted({size for name, size in by if name == method}):
+            one, two = by[method, size], by.get((other, size), {})
+            both = [key for key in one if key in two]
+            for metric in DRAWN if both else ():
+                moved: dict[str, Any] = statistics(
+                    [number(one[key][metric]) - number(two[key][metric]) for key in both]
+                )
+                line = {"dataset": dataset, "epsilon": size, "metric": metric, "method": method, "other": other}
+                found.append(line | {"n": len(both)} | {name: moved[name] for name in MIDDLE})
+    return found

@@ -1,0 +1,145 @@
+"""The stronger of two attacks, methods image by image, and the map of another image."""
+
+import math
+
+import paper_path
+import pytest
+import torch
+
+import moreaugrad as mg
+from paper import chance, fair, records, stronger, tables
+from paper.settings import Settings
+from paper.tables import Results
+
+assert paper_path  # puts the repository on the path
+
+
+def row(key, mode, distance, method="moreau", epsilon="3.0", winner="", valid="1"):
+    figures = {"normalised_distance": str(distance), "topk_intersection": str(1 - distance), "ssim": "0.5"}
+    return {"method": method, "epsilon": epsilon, "key": key, "mode": mode, "winner": winner, "valid": valid} | figures
+
+
+def study(key, scouted, judged, mode="implicit:4x16", valid="1"):
+    """An image that one mode won: the scout's row of it and the judge's."""
+    return [row(key, mode, scouted, valid=valid), row(key, "strongest", judged, winner=mode, valid=valid)]
+
+
+def strongest(rows):
+    return {
+        each["key"]: (float(each["normalised_distance"]), each["winner"])
+        for each in rows
+        if each["mode"] == "strongest"
+    }
+
+
+def test_the_scout_chooses_and_the_judge_tells():
+    first = [*study("a", 0.5, 0.40), *study("b", 0.5, 0.40)]
+    second = [*study("a", 0.6, 0.30), *study("b", 0.4, 0.90)]  # by the judge it would be the other way round
+    found = strongest(stronger.stronger(first, second))
+    assert found == {"a": (0.30, "sign"), "b": (0.40, "implicit:4x16")}
+
+
+def test_a_valid_attack_is_stronger_than_a_farther_one_that_failed():
+    found = strongest(stronger.stronger(study("a", 0.9, 0.9, valid="0"), study("a", 0.2, 0.2)))
+    assert found == {"a": (0.2, "sign")}
+    found = strongest(stronger.stronger(study("a", 0.1, 0.1), study("a", 0.9, 0.9, valid="0")))
+    assert found == {"a": (0.1, "implicit:4x16")}
+
+
+def test_images_and_sizes_that_only_one_study_has_stay_as_they_are():
+    first = [*study("a", 0.5, 0.4), *study("c", 0.3, 0.2)]
+    found = stronger.stronger(first, [*study("a", 0.9, 0.8), *study("other", 0.9, 0.9)])
+    assert strongest(found) == {"a": (0.8, "sign"), "c": (0.2, "implicit:4x16")}
+    assert stronger.stronger(first, []) == first
+
+
+def test_rows_of_the_second_attack_are_told_apart():
+    found = stronger.stronger(study("a", 0.5, 0.4), [*study("a", 0.9, 0.8), row("a", "transfer", 0.1)])
+    assert [each["mode"] for each in found] == ["implicit:4x16", "strongest", "sign"]
+
+
+def test_differences_are_taken_image_by_image():
+    shift = [0.1, 0.2, 0.3]
+    rows = [row(str(n), "strongest", n, method="smoothgrad") for n in range(3)]
+    rows += [row(str(n), "strongest", n + shift[n]) for n in range(3)]
+    rows += [row("3", "strongest", 9.0), row("2", "strongest", 9.0, valid="0", epsilon="5.0")]
+    (line,) = [each for each in stronger.paired(rows, "cifar10") if each["metric"] == "normalised_distance"]
+    assert (line["method"], line["other"], line["n"], line["epsilon"]) == ("moreau", "smoothgrad", 3, 3.0)
+    assert math.isclose(line["mean"], 0.2, rel_tol=1e-9)
+    assert (
+        0.1 - 1e-9 <= line["mean_low"] <= 0.2 <= line["mean_high"] <= 0.3 + 1e-9
+    )  # though the values spread from 0 to 2
+
+
+def test_the_table_marks_differences_that_leave_zero_out(tmp_path):
+    shared = {"dataset": "cifar10", "epsilon": 3.0, "method": "moreau", "other": "smoothgrad", "n": 4}
+    ends = {"normalised_distance": (0.1, 0.3), "topk_intersection": (-0.1, 0.1), "ssim": (-0.3, -0.1)}
+    lines = [
+        shared | {"metric": name, "mean": (low + high) / 2, "mean_low": low, "mean_high": high}
+        for name, (low, high) in ends.items()
+    ]
+    records.write(tmp_path / "paired.csv", lines, stronger.PAIRED)
+    found = tables.paired(Results(tmp_path), "moreau", "smoothgrad").splitlines()[-1]
+    assert found == (
+        "| CIFAR-10 | 3 | **+0.200 [+0.100, +0.300]** | +0.000 [-0.100, +0.100] | **-0.200 [-0.300, -0.100]** | 4 |"
+    )
+
+
+@pytest.mark.parametrize("signs", [False, True])
+def test_the_second_attack_differs_by_its_steps_alone(signs, tmp_path):
+    settings = Settings(tmp_path, tmp_path, device="cpu")
+    told = fair.study("cifar10", settings, signs).told()
+    other = fair.study("cifar10", settings, not signs).told()
+    assert {name for name in told if told[name] != other[name]} == {"attacks", "epsilons", "modes"}
+
+
+class Linear(torch.nn.Module):
+    """A score whose gradient is the row of a matrix: maps of one class are alike, those of two classes are not."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3 * 12 * 12, 2, bias=False)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1))
+
+
+def test_another_image_of_the_same_class_has_the_same_map_where_the_score_is_linear(tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    model = Linear().eval()
+    with torch.no_grad():
+        model.layer.weight.abs_()
+    x = torch.rand(4, 3, 12, 12)
+    with torch.no_grad():
+        x[model(x).argmax(1) == 1] *= -1  # scores change their sign, and with it their order: all are of one class
+    assert len(set(model(x).argmax(1).tolist())) == 1
+
+    class Found:
+        classifier = model
+
+        def __len__(self):
+            return len(self.x)
+
+    found = Found()
+    found.x = x
+    monkeypatch.setattr(chance, "sample", lambda *_: found)
+    settings = Settings(tmp_path, tmp_path, device="cpu")
+    noise = mg.Smoothing(0.1)
+    given = mg.Study(
+        {"gradient": {}, "smoothgrad": {"smoothing": noise}}, {"topk": {}}, (1.0,), budget=8, attack_budget=4
+    )
+    chance.make(settings, "cifar10", given)
+    lines = records.read(tmp_path / "chance.csv")
+    assert {(line["method"], line["metric"]) for line in lines} == {
+        (method, metric) for method in given.methods for metric in ("normalised_distance", "topk_intersection", "ssim")
+    }
+    for line in lines:
+        wanted = 0.0 if line["metric"] == "normalised_distance" else 1.0
+        assert abs(float(line["mean"]) - wanted) < 1e-5
+        assert (line["mode"], line["n"]) == ("chance", "4")
+    before = (tmp_path / "chance.csv").read_bytes()
+    found.x = torch.rand(4, 3, 12, 12)
+    chance.make(settings, "cifar10", given)  # what is there is kept
+    assert (tmp_path / "chance.csv").read_bytes() == before
+    chance.make(settings, "imagenet", given)  # beside it
+    assert {line["dataset"] for line in records.read(tmp_path / "chance.csv")} == {"cifar10", "imagenet"}
