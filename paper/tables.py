@@ -176,6 +176,24 @@ def modes(results: Results, method: str, file: str = "fair.csv") -> str:
     return markdown(["data set", "norm", *known], rows)
 
 
+def way(results: Results, file: str = "fair.csv") -> str:
+    """How far the strongest attack moves a map on its way to that of another image: one mean distance over another."""
+    levels = {
+        (line["dataset"], line["method"]): line for line in results.some(file, {"metric": DRAWN[0], "mode": LEVEL})
+    }
+    shares: dict[tuple[str, float], dict[str, str]] = {}
+    for (dataset, method), level in levels.items():
+        for line in curve(results.lines(file), dataset, method, DRAWN[0]):
+            share = percent(number(line["mean"]) / number(level["mean"]))
+            shares.setdefault((dataset, number(line["epsilon"])), {})[method] = share
+    known = [method for method in names.METHODS if any(method in told for told in shares.values())]
+    rows = [
+        [names.dataset(dataset), f"{size:g}", *(told.get(method, "") for method in known)]
+        for (dataset, size), told in shares.items()
+    ]
+    return markdown(["data set", "norm", *map(names.method, known)], rows)
+
+
 def paired(results: Results, method: str, other: str, file: str = "paired.csv") -> str:
     """One method less another, image by image; bold where the interval leaves zero out."""
     lines = results.some(file, {"method": method, "other": other})
@@ -252,6 +270,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "strongest": strongest,
     "modes": modes,
     "paired": paired,
+    "way": way,
     "accuracy": accuracy,
     "sweep": sweep,
     "plain": plain,

@@ -85,6 +85,17 @@ def test_the_table_marks_differences_that_leave_zero_out(tmp_path):
     )
 
 
+def test_the_way_to_another_image_is_one_distance_over_the_other(tmp_path):
+    shared = {"dataset": "cifar10", "protocol": "fair", "attack": "topk", "metric": "normalised_distance"}
+    lines = [
+        shared | {"method": "moreau", "mode": "strongest", "epsilon": 3.0, "mean": 0.3},
+        shared | {"method": "moreau", "mode": "chance", "epsilon": 0.0, "mean": 1.2},
+        shared | {"method": "gradient", "mode": "strongest", "epsilon": 3.0, "mean": 0.3},  # its level is not known
+    ]
+    records.write(tmp_path / "fair.csv", lines, ("method", "mode", "epsilon", "mean", *shared))
+    assert tables.way(Results(tmp_path)).splitlines()[-1] == "| CIFAR-10 | 3 | 25 % |"
+
+
 @pytest.mark.parametrize("signs", [False, True])
 def test_the_second_attack_differs_by_its_steps_alone(signs, tmp_path):
     settings = Settings(tmp_path, tmp_path, device="cpu")
