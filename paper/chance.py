@@ -30,7 +30,7 @@ def make(settings: Settings, dataset: str, study: mg.Study) -> None:
     for label in study.methods:
         told = study.contender(label).judged(found.classifier).explain(found.x)
         shared: dict[str, Any] = {"dataset": dataset, "protocol": "fair", "method": label, "attack": "none"}
-        shared |= {"epsilon": 0.0, "mode": CHANCE, "n": len(found), "gradients": int(told.gradients.max())}
+        shared |= {"epsilon": 0.0, "mode": CHANCE, "n": len(found.x), "gradients": int(told.gradients.max())}
         for metric in DRAWN:
             values = mg.METRICS[metric](told.map, told.map.roll(-1, 0)).tolist()
             lines.append(shared | {"metric": metric} | statistics(values))
