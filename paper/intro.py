@@ -1,6 +1,6 @@
 """One photo: Sparse MoreauGrad and the gradient methods before and after the same kind of attack.
 
-The photo is the first of the seeded choice, not picked by looks; maps and attacks are those of the figure `attack`.
+The photo is the first of the seeded choice, not picked by looks; maps and attacks are made as in the figure `attack`.
 """
 
 from __future__ import annotations
