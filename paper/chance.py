@@ -12,11 +12,12 @@ import moreaugrad as mg
 from paper import records
 from paper.datasets import sample
 from paper.settings import Settings
+from paper.stamps import hardware
 from paper.summaries import CHANCE, DRAWN, GROUP, STATISTICS, statistics
 
 IMAGES = {"cifar10": 64, "tiny_imagenet": 24, "imagenet": 16}
 QUICK = 2
-COLUMNS = (*GROUP, "metric", "n", "counted", "undefined", *STATISTICS, "gradients")
+COLUMNS = (*GROUP, "metric", "n", "counted", "undefined", *STATISTICS, "gradients", "device")
 
 
 def make(settings: Settings, dataset: str, study: mg.Study) -> None:
@@ -31,6 +32,7 @@ def make(settings: Settings, dataset: str, study: mg.Study) -> None:
         told = study.contender(label).judged(found.classifier).explain(found.x)
         shared: dict[str, Any] = {"dataset": dataset, "protocol": "fair", "method": label, "attack": "none"}
         shared |= {"epsilon": 0.0, "mode": CHANCE, "n": len(found.x), "gradients": int(told.gradients.max())}
+        shared["device"] = hardware(settings.place)
         for metric in DRAWN:
             values = mg.METRICS[metric](told.map, told.map.roll(-1, 0)).tolist()
             lines.append(shared | {"metric": metric} | statistics(values))

@@ -75,6 +75,8 @@ def make(settings: Settings) -> bool:
     records.write(
         settings.out / "paired.csv", [line for name, some in rows.items() for line in paired(some, name)], PAIRED
     )
-    note = "means over images with a valid attack, 95 % intervals; dotted: two seeds, no attack; ticks: another image"
+    note = (
+        "means over images with a valid attack, 95 % intervals; dotted: two seeds, no attack; triangles: another image"
+    )
     curves.draw(lines, settings.out / "fair.png", title="On equal terms: the strongest of several attacks", note=note)
     return done

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from spoiled import Spoiled
 from torch import nn
 
 import moreaugrad as mg
@@ -208,16 +209,6 @@ class Half(nn.Module):
             raise RuntimeError("this kernel has no half precision")
         found = self.net(x)
         return found * 2 if self.bad == "outputs" else Spoiled.apply(found)
-
-
-class Spoiled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * float("inf")
 
 
 def test_a_precision_that_changes_the_outputs_is_given_up(caplog):
