@@ -6,6 +6,7 @@ those of the fair test's judge; each image is set against the next one of the se
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import moreaugrad as mg
@@ -23,8 +24,7 @@ COLUMNS = (*GROUP, "metric", "n", "counted", "undefined", *STATISTICS, "gradient
 def make(settings: Settings, dataset: str, study: mg.Study) -> None:
     """Lines of chance.csv for one data set, where they are not there yet."""
     path = settings.out / "chance.csv"
-    known = records.read(path) if path.is_file() else []
-    if not settings.restart and any(line["dataset"] == dataset for line in known):
+    if not settings.restart and any(line["dataset"] == dataset for line in _known(path)):
         return
     count = QUICK if settings.quick else min(IMAGES[dataset], settings.images or IMAGES[dataset])
     found, lines = sample(dataset, settings, max(2, count)), []
@@ -36,4 +36,9 @@ def make(settings: Settings, dataset: str, study: mg.Study) -> None:
         for metric in DRAWN:
             values = mg.METRICS[metric](told.map, told.map.roll(-1, 0)).tolist()
             lines.append(shared | {"metric": metric} | statistics(values))
-    records.write(path, [line for line in known if line["dataset"] != dataset] + lines, COLUMNS)
+    # Read again: another data set's lines may have been written by a second run in the meantime.
+    records.write(path, [line for line in _known(path) if line["dataset"] != dataset] + lines, COLUMNS)
+
+
+def _known(path: Path) -> list[dict[str, str]]:
+    return records.read(path) if path.is_file() else []
