@@ -40,6 +40,7 @@ FIGURES = {
     "intro": Figure("one photo, before and after an attack", photos=True),
     "fair": Figure("methods on equal terms"),
     "accuracy": Figure("how well maps find what matters"),
+    "solutions": Figure("whether the problem of a map has one solution"),
     "theory": Figure("the numbers behind the corrections to the theory"),
 }
 

@@ -20,9 +20,9 @@ from paper.datasets import Sample, sample
 from paper.ledger import Ledger
 from paper.records import Line, number
 from paper.settings import Settings
-from paper.stamps import hardware
+from paper.stamps import facts, hardware
 from paper.studies import LEVEL
-from paper.summaries import STATISTICS, statistics
+from paper.summaries import MIDDLE, STATISTICS, difference, statistics
 
 RANDOM = "random"
 CHANCE, NETWORK = "chance", "network"  # in place of a method: the box's share, the share of right predictions
@@ -37,6 +37,8 @@ ON_OBJECT = ("pointing_game", "energy_in_box")
 METRICS = (*FAITHFUL, *SPARSE, *ON_OBJECT)
 COLUMNS = (*IDENTITY, *METRICS, "box_share")
 SUMMARY = ("dataset", "method", "metric", "over", "n", "counted", "undefined", *STATISTICS, "gradients")
+PAIRED = ("dataset", "metric", "over", "method", "other", "n", *MIDDLE)
+OTHER = "smoothgrad"  # that the other methods are set against, image by image
 BLOCKS = {"cifar10": 50, "tiny_imagenet": 50, "imagenet": 16}  # images that are explained together
 
 
@@ -58,16 +60,29 @@ QUICK = Terms({"cifar10": 4, "tiny_imagenet": 2, "imagenet": 1}, budget=32, poin
 
 
 def make(settings: Settings) -> bool:
-    """accuracy_rows.csv and accuracy.json as it goes; accuracy.csv and accuracy.png at the end. False: go on later."""
-    began, terms = time.monotonic(), _terms(settings)
+    """accuracy_rows.csv and accuracy.json as it goes; the rest, of what is there, at the end. False: go on later."""
+    terms, out = _terms(settings), settings.out
+    ledger = Ledger(out / "accuracy_rows.csv", out / "accuracy.json", COLUMNS)
+    if not settings.redraw and not _measured(ledger, terms, settings):
+        return False
+    if not (rows := ledger.read()):
+        return True
+    lines = summarise(rows)
+    records.write(out / "accuracy.csv", lines, SUMMARY)
+    records.write(out / "accuracy_paired.csv", paired(rows), PAIRED)
+    dots.draw(lines, out / "accuracy.png", _note(lines, terms))
+    return True
+
+
+def _measured(ledger: Ledger, terms: Terms, settings: Settings) -> bool:
+    """Goes on with the rows; whether all are there."""
+    began = time.monotonic()
     if settings.place.type == "cuda":  # float16 moves such maps by less than another seed
         terms = replace(terms, rows=256, precision="float16")
     samples = {name: sample(name, settings, terms.counts[name]) for name in settings.datasets}
-    out = settings.out
-    ledger = Ledger(out / "accuracy_rows.csv", out / "accuracy.json", COLUMNS)
     if settings.restart:
         ledger.restart(samples)
-    ledger.describe({name: _told(each, terms, settings) for name, each in samples.items()})
+    ledger.describe({name: _told(each, terms, settings) for name, each in samples.items()}, facts("accuracy", settings))
     plan = {(name, str(block.start), method): block for name, block, method in _plan(samples)}
     done = ledger.resume({cell: block.stop - block.start for cell, block in plan.items()})
     open_ = [cell for cell in plan if cell not in done]
@@ -77,9 +92,6 @@ def make(settings: Settings) -> bool:
             if late and cell != open_[0]:  # every run gets on
                 return False
             ledger.append(measure(samples[cell[0]], plan[cell], cell[2], terms))
-    lines = summarise(ledger.read())
-    records.write(out / "accuracy.csv", lines, SUMMARY)
-    dots.draw(lines, out / "accuracy.png", _note(lines, terms))
     return True
 
 
@@ -193,6 +205,22 @@ def summarise(rows: Sequence[Mapping[str, str]]) -> list[Line]:
                     for metric, values in given.items()
                     if not np.isnan(values).all()
                 ]
+    return found
+
+
+def paired(rows: Sequence[Mapping[str, str]]) -> list[Line]:
+    """Each method less SmoothGrad, image by image, over all images and over those whose prediction is right."""
+    by: dict[tuple[str, str, str], dict[str, Mapping[str, str]]] = {}
+    for row in rows:
+        for over in ("all", "correct") if row["correct"] == "1" else ("all",):
+            by.setdefault((row["dataset"], over, row["method"]), {})[row["key"]] = row
+    found: list[Line] = []
+    for (dataset, over, method), some in by.items():
+        two = by.get((dataset, over, OTHER), {})
+        for metric in (*FAITHFUL, *ON_OBJECT) if method != OTHER and some.keys() & two.keys() else ():
+            told = {"dataset": dataset, "metric": metric, "over": over, "method": method, "other": OTHER}
+            told |= difference(some, two, metric)
+            found += [told] if told["n"] else []
     return found
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from paper import records
 
 CELL = ("dataset", "block", "method")
+RUNS = "runs"  # beside the configuration: when, where and by which command
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,18 @@ class Ledger:
     description: Path
     columns: tuple[str, ...]
 
-    def describe(self, asked: Mapping[str, Mapping[str, Any]]) -> None:
-        """Adds data sets; another configuration of one that is there is refused."""
-        known = json.loads(self.description.read_text(encoding="utf-8")) if self.description.is_file() else {}
+    def told(self) -> dict[str, Any]:
+        """The configuration of each data set, and its runs."""
+        return json.loads(self.description.read_text(encoding="utf-8")) if self.description.is_file() else {}
+
+    def describe(self, asked: Mapping[str, Mapping[str, Any]], run: Mapping[str, Any]) -> None:
+        """Adds data sets, and a run to those that it goes on with; another configuration of one is refused."""
+        known = self.told()
         for dataset, told in json.loads(json.dumps(asked)).items():
             there = known.setdefault(dataset, told)
+            there.setdefault(RUNS, []).append(dict(run))
             for name in {**told, **there}:
-                if told.get(name) != there.get(name):
+                if name != RUNS and told.get(name) != there.get(name):
                     raise ValueError(
                         f"the rows of {dataset} go on with what they began with, got {name} = {told.get(name)!r} where "
                         f"{self.description} has {there.get(name)!r}; take that, name another --out, or begin anew "
@@ -44,8 +50,7 @@ class Ledger:
 
     def restart(self, datasets: Iterable[str]) -> None:
         """Forgets some data sets; what others have cost stays."""
-        known = json.loads(self.description.read_text(encoding="utf-8")) if self.description.is_file() else {}
-        left = {name: told for name, told in known.items() if name not in set(datasets)}
+        left = {name: told for name, told in self.told().items() if name not in set(datasets)}
         kept = [row for row in self.read() if row["dataset"] in left] if left else []
         records.write(self.rows, kept, self.columns)
         with records.replacing(self.description) as draft:

@@ -12,11 +12,11 @@ import numpy as np
 
 from paper import names, records
 from paper.records import Line, number
-from paper.summaries import DRAWN, MIDDLE, curve
+from paper.summaries import DRAWN, curve
 
 READING_ERROR = 0.02  # of a value that was read off the published plot
 COLUMNS = (
-    *("dataset", "metric", "epsilon", "method", "other", "order"),
+    *("dataset", "metric", "epsilon", "statistic", "method", "other", "order"),
     *("ours", "ours_other", "ours_apart", "published", "published_other", "published_apart"),
     *("spearman", "kendall", "methods"),
 )
@@ -43,11 +43,12 @@ def ordering(
     dataset: str,
     metric: str,
     epsilon: float,
+    statistic: str = "mean",
 ) -> Ordering:
-    """Over the methods that both have.
+    """Over the methods that both have, by means or medians.
 
-    `ours_apart`: the 95 % intervals of the two means do not meet; `published_apart`: the two values differ by more
-    than the reading error.
+    `ours_apart`: the 95 % intervals of the two do not meet; `published_apart`: the two values differ by more than the
+    reading error.
     """
     lines, sign = list(lines), 1.0 if names.is_lower_better(metric) else -1.0
     told = {
@@ -58,9 +59,9 @@ def ordering(
     found = [line for method in told for line in curve(lines, dataset, method, metric)]
     known = {line["method"]: line for line in found if number(line["epsilon"]) == epsilon}
     methods = [method for method in told if method in known]
-    ours = {method: number(known[method]["mean"]) for method in methods}
+    ours = {method: number(known[method][statistic]) for method in methods}
     values = [np.array([sign * of[method] for method in methods]) for of in (ours, told)]
-    pairs = [_pair(known, told, one, other) for one, other in combinations(methods, 2)]
+    pairs = [_pair(known, told, one, other, statistic) for one, other in combinations(methods, 2)]
     return Ordering(
         tuple(sorted(methods, key=lambda method: sign * ours[method])),
         tuple(sorted(methods, key=lambda method: sign * told[method])),
@@ -70,8 +71,11 @@ def ordering(
     )
 
 
-def _pair(known: Mapping[str, Mapping[str, Any]], told: Mapping[str, float], one: str, other: str) -> Line:
-    (a, low, high), (b, low_b, high_b) = ([number(known[each][name]) for name in MIDDLE] for each in (one, other))
+def _pair(
+    known: Mapping[str, Mapping[str, Any]], told: Mapping[str, float], one: str, other: str, statistic: str
+) -> Line:
+    middle = (statistic, f"{statistic}_low", f"{statistic}_high")
+    (a, low, high), (b, low_b, high_b) = ([number(known[each][name]) for name in middle] for each in (one, other))
     way = (a - b) * (told[one] - told[other])
     return {
         "method": one,
@@ -92,7 +96,7 @@ def write_orderings(
     published: Sequence[Mapping[str, Any]],
     metrics: Sequence[str] = DRAWN,
 ) -> list[Line]:
-    """A line per data set, metric, size and pair of methods; sizes and methods that only one side has are left out."""
+    """A line per data set, metric, size, statistic and pair of methods, of the sizes and methods that both sides have."""
     ours = {(line["dataset"], line["metric"], number(line["epsilon"])) for line in lines}
     told = {(point["dataset"], point["metric"], point["epsilon"]) for point in published}
     found: list[Line] = []
@@ -100,10 +104,11 @@ def write_orderings(
         for metric in metrics:
             sizes = {size for of, name, size in ours if (of, name) == (dataset, metric)}
             for size in sorted(size for size in sizes if (dataset, names.base(metric), size) in told):
-                order = ordering(lines, published, dataset, metric, size)
-                shared = {"dataset": dataset, "metric": metric, "epsilon": size, "methods": len(order.ours)}
-                shared |= {"spearman": order.spearman, "kendall": order.kendall}
-                found += [shared | pair for pair in order.pairs]
+                for statistic in ("mean", "median"):
+                    order = ordering(lines, published, dataset, metric, size, statistic)
+                    shared = {"dataset": dataset, "metric": metric, "epsilon": size, "statistic": statistic}
+                    shared |= {"methods": len(order.ours), "spearman": order.spearman, "kendall": order.kendall}
+                    found += [shared | pair for pair in order.pairs]
     records.write(path, found, COLUMNS)
     return found
 

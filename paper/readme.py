@@ -15,7 +15,7 @@ from textwrap import fill
 from typing import Any
 
 from paper import records, tables
-from paper.tables import Results
+from paper.markdown import Results
 
 HERE = Path(__file__).parent
 TEMPLATE, README, RESULTS = HERE / "README.in.md", HERE / "README.md", HERE / "results"

@@ -12,8 +12,10 @@ from typing import Any
 
 import moreaugrad as mg
 from paper import curves, records, studies
+from paper.records import number
 from paper.settings import DATASETS, Settings
-from paper.studies import Part
+from paper.studies import Part, Row
+from paper.summaries import spread
 
 IMAGES = {"cifar10": 64, "tiny_imagenet": 24, "imagenet": 16}
 QUICK = {"cifar10": 2, "tiny_imagenet": 2, "imagenet": 1}
@@ -27,7 +29,10 @@ COUNTS = {
 }
 
 
-FLOORS = ("dataset", "method", "samples", "floor", "epsilon", "published", "samples_of_published")
+FLOORS = (
+    *("dataset", "method", "samples", "n", "floor", "median", "largest", "far_share"),
+    *("epsilon", "published", "samples_of_published"),
+)
 
 
 def parts(settings: Settings) -> list[Part]:
@@ -69,7 +74,7 @@ def methods(settings: Settings, dataset: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def floors(lines: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]) -> list[records.Line]:
+def floors(rows: Mapping[str, Sequence[Row]], published: Sequence[Mapping[str, Any]]) -> list[records.Line]:
     """What two seeds alone differ by, beside the published value at the smallest norm.
 
     A mean over N noise vectors has an error of 1/sqrt(N), so N (floor / published)^2 of them differ by that value: if
@@ -77,27 +82,37 @@ def floors(lines: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, 
     """
     samples = {label: counts[0] for labels, counts in COUNTS.items() for label in labels}
     found = []
-    for line in lines:
-        told = [each for each in published if all(each[name] == line[name] for name in ("dataset", "method", "metric"))]
-        if line["mode"] == "floor" and line["metric"] == "normalised_distance" and line["mean"] > 0 and told:
-            least = min(told, key=lambda each: float(each["epsilon"]))
-            known = {"dataset": line["dataset"], "method": line["method"], "samples": samples[line["method"]]}
-            known |= {"floor": line["mean"], "epsilon": least["epsilon"], "published": least["value"]}
-            found.append(known | {"samples_of_published": known["samples"] * (line["mean"] / least["value"]) ** 2})
+    for dataset, some in rows.items():
+        for method in dict.fromkeys(row["method"] for row in some):
+            told = [each for each in published if (each["dataset"], each["method"]) == (dataset, method)]
+            of = [row for row in some if (row["method"], row["mode"]) == (method, "floor")]
+            values = [number(row["normalised_distance"]) for row in of]
+            if not told or not any(values):
+                continue
+            least = min((each for each in told if each["metric"] == "normalised_distance"), key=_size)
+            apart = spread(values)
+            known = {"dataset": dataset, "method": method, "samples": samples[method], "n": len(values)}
+            known |= apart | {"floor": apart["mean"], "epsilon": least["epsilon"], "published": least["value"]}
+            found.append(known | {"samples_of_published": samples[method] * (apart["mean"] / least["value"]) ** 2})
     return found
+
+
+def _size(point: Mapping[str, Any]) -> float:
+    return float(point["epsilon"])
 
 
 def make(settings: Settings) -> bool:
     """Goes on with the studies, then robustness.csv, ordering.csv and robustness.png of what is there."""
     done = studies.run(parts(settings), settings)
-    lines = studies.told(parts(replace(settings, datasets=DATASETS)), settings, "published")
+    rows = studies.rows(parts(replace(settings, datasets=DATASETS)), settings)
+    lines = [line for name, some in rows.items() for line in curves.summarise(some, name, "published")]
     if not lines:
         return done
     curves.write(settings.out / "robustness.csv", lines)
     published = curves.read_published()
     curves.write_orderings(settings.out / "ordering.csv", lines, published)
     if not settings.quick and settings.budget is None:  # the counts are the authors' then
-        records.write(settings.out / "floors.csv", floors(lines, published), FLOORS)
+        records.write(settings.out / "floors.csv", floors(rows, published), FLOORS)
     curves.draw(
         lines,
         settings.out / "robustness.png",

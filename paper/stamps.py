@@ -71,24 +71,28 @@ class Stamp:
         self.note.unlink(missing_ok=True)
         tiles.write(picture, self.picture)
         records.write(self.table, lines, _columns(lines))
-        facts = {
-            "command": self._command(),
-            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "device": hardware(self.settings.place),
-            "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
-            "settings": self.depends,
-        }
+        told = facts(self.figure, self.settings) | {"settings": self.depends}
         with records.replacing(self.note) as draft:
-            draft.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            draft.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
-    def _command(self) -> str:
-        """What to type to get the same; folders by their names only."""
-        told = self.settings
-        words = [f"--figure {self.figure} --data {told.data.name}", "--quick" if told.quick else ""]
-        words += [f"--model {name}={model}" for name, model in told.models.items()]
-        words += [f"--weights {name}={file.name}" for name, file in told.weights.items()]
-        words += [f"--datasets {','.join(told.datasets)}"]
-        return " ".join(["python -m paper", *filter(None, words)])
+
+def facts(figure: str, settings: Settings) -> dict[str, Any]:
+    """Of this run: its command, when and on what it was made."""
+    return {
+        "command": _command(figure, settings),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "device": hardware(settings.place),
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+    }
+
+
+def _command(figure: str, told: Settings) -> str:
+    """What to type to get the same; folders by their names only."""
+    words = [f"--figure {figure} --data {told.data.name}", "--quick" if told.quick else ""]
+    words += [f"--model {name}={model}" for name, model in told.models.items()]
+    words += [f"--weights {name}={file.name}" for name, file in told.weights.items()]
+    words += [f"--datasets {','.join(told.datasets)}"]
+    return " ".join(["python -m paper", *filter(None, words)])
 
 
 def hardware(place: torch.device) -> str:

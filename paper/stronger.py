@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from paper.records import Line, number
-from paper.summaries import DRAWN, MIDDLE, STRONGEST, is_true, statistics
+from paper.summaries import DRAWN, MIDDLE, STRONGEST, Row, difference, is_true
 
-Row = Mapping[str, str]
 SIGN = "sign"  # in place of a mode: whatever the second attack found
 PAIRS = (  # of which the first is set against the second
     ("moreau", "smoothgrad"),
@@ -65,11 +63,7 @@ def paired(rows: Iterable[Row], dataset: str) -> list[Line]:
     for method, other in PAIRS:
         for size in sorted({size for name, size in by if name == method}):
             one, two = by[method, size], by.get((other, size), {})
-            both = [key for key in one if key in two]
-            for metric in DRAWN if both else ():
-                moved: dict[str, Any] = statistics(
-                    [number(one[key][metric]) - number(two[key][metric]) for key in both]
-                )
-                line = {"dataset": dataset, "epsilon": size, "metric": metric, "method": method, "other": other}
-                found.append(line | {"n": len(both)} | {name: moved[name] for name in MIDDLE})
+            shared = {"dataset": dataset, "epsilon": size, "method": method, "other": other}
+            if one.keys() & two.keys():
+                found += [shared | {"metric": metric} | difference(one, two, metric) for metric in DRAWN]
     return found

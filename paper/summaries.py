@@ -18,6 +18,7 @@ import moreaugrad as mg
 from paper import names, records
 from paper.records import Line, number
 
+Row = Mapping[str, str]
 FLOOR, STRONGEST = "floor", "strongest"  # modes of rows that are no attack, and of those taken from several
 CHANCE = "chance"  # of lines that set an image's map against another's
 MODES = ("exact", "frozen", "unrolled", "implicit", "covariance", "transfer", "sign")  # that can win
@@ -29,6 +30,7 @@ COLUMNS = (*GROUP, "metric", "n", "valid_share", "counted", "undefined", *STATIS
 DRAWN = ("normalised_distance", "topk_intersection", "ssim")
 AS_PUBLISHED = ("normalised_distance_signed", "topk_signed", "ssim_raw")
 DRAWS, SEED = 2000, 0  # of the bootstrap
+FAR = 2.0  # times the median: two seeds' maps of an image that differ by more than noise
 
 
 def summarise(rows: Iterable[Mapping[str, str]], dataset: str, protocol: str) -> list[Line]:
@@ -70,6 +72,20 @@ def statistics(values: Sequence[float]) -> Line:
     middle = {"mean": of.mean, "mean_low": float(low), "mean_high": float(high)}
     middle |= {"median": of.median, "median_low": of.low, "median_high": of.high}
     return {"counted": of.count, "undefined": of.undefined} | middle
+
+
+def difference(one: Mapping[str, Row], two: Mapping[str, Row], metric: str) -> Line:
+    """One method less another over the images, by key, on which both are defined: surer than two intervals."""
+    both = [key for key in one if key in two]
+    told = statistics([number(one[key][metric]) - number(two[key][metric]) for key in both])
+    return {"n": told["counted"]} | {name: told[name] for name in MIDDLE}
+
+
+def spread(values: Sequence[float]) -> Line:
+    """Of the distances of two seeds' maps: noise is about alike on all images, another solution is not."""
+    middle = float(np.median(values))
+    far = sum(value > FAR * middle for value in values) / len(values)
+    return {"median": middle, "mean": float(np.mean(values)), "largest": max(values), "far_share": far}
 
 
 @lru_cache(maxsize=8)

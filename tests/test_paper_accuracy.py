@@ -200,11 +200,11 @@ def test_a_picture_leaves_out_metrics_that_nobody_has(tmp_path):
 
 def test_beginning_anew_with_one_data_set_leaves_the_rows_of_others(tmp_path):
     ledger = Ledger(tmp_path / "rows.csv", tmp_path / "rows.json", ("dataset", "block", "method", "value"))
-    ledger.describe({"cifar10": {"budget": 8}, "imagenet": {"budget": 8}})
+    ledger.describe({"cifar10": {"budget": 8}, "imagenet": {"budget": 8}}, {"date": "then"})
     ledger.resume({})
     ledger.append([{"dataset": name, "block": 0, "method": "m", "value": 1} for name in ("cifar10", "imagenet")])
     ledger.restart(["cifar10"])
-    ledger.describe({"cifar10": {"budget": 16}})
+    ledger.describe({"cifar10": {"budget": 16}}, {"date": "now"})
     assert [row["dataset"] for row in ledger.read()] == ["imagenet"]
     assert json.loads(ledger.description.read_text()) == {"imagenet": {"budget": 8}, "cifar10": {"budget": 16}}
     ledger.rows.write_text("something else\n")  # no table of ours: nothing else to be kept, so it may go

@@ -7,15 +7,27 @@ import paper_path
 import pytest
 
 from paper import accuracy, curves, names, readme, records, robustness, stronger, tables
-from paper.tables import Results
+from paper.markdown import Results
 
 FIGURES = ("mean", "mean_low", "mean_high")
+MEDIANS = ("median", "median_low", "median_high")
 
 
 def line(dataset, method, epsilon, mode, metric, value, **more):
     identity = {"dataset": dataset, "protocol": "made up", "method": method, "attack": "topk", "epsilon": epsilon}
     told = {"mode": mode, "metric": metric, "n": 7, "valid_share": 0.86, "counted": 6, "undefined": 0}
-    return identity | told | dict(zip(FIGURES, (value, value - 0.01, value + 0.01), strict=True)) | more
+    middle = (value, value - 0.01, value + 0.01)
+    return identity | told | dict(zip((*FIGURES, *MEDIANS), 2 * middle, strict=True)) | more
+
+
+def two_seeds():
+    """Rows of two maps without an attack: one image of three has another solution."""
+    told = {"method": "moreau", "mode": "floor"}
+    methods = ("smoothgrad", "sparsified_smoothgrad", "moreau", "sparse_moreau")
+    return {
+        dataset: [told | {"method": name, "normalised_distance": str(value)} for name in methods for value in (1, 1, 4)]
+        for dataset in names.DATASETS
+    }
 
 
 def unpublished():
@@ -29,9 +41,18 @@ def unpublished():
         for norm in (1.0, 3.0, 10.0):
             lines.append(line(of, "moreau", norm, "implicit:4x16", "normalised_distance", 0.3))
             lines.append(line(of, "smoothgrad", norm, "exact", "normalised_distance", 0.3))
+            votes = ("sparsified_smoothgrad", norm)
+            lines += [line(of, *votes, mode, "normalised_distance", 0.3) for mode in ("exact", "transfer")]
     for metric, value in zip(curves.DRAWN, (0.9, 0.4, 0.1), strict=True):
         lines.append(line("imagenet", "smoothgrad", 0.0, "chance", metric, value, attack="none"))
     return lines
+
+
+def apart():
+    """Differences of the accuracy of two methods."""
+    told = {"over": "all", "method": "moreau", "other": "smoothgrad", "n": 5}
+    told |= dict(zip(FIGURES, (0.1, 0.0, 0.2), strict=True))
+    return [told | {"dataset": of, "metric": metric} for of in names.DATASETS for metric in accuracy.FAITHFUL]
 
 
 @pytest.fixture
@@ -53,14 +74,16 @@ def results(tmp_path):
             lines.append(line(point["dataset"], point["method"], 0.0, "floor", metric, 0.05, attack="none"))
     lines += unpublished()
     terms = {"budget": 1600, "attack_budget": 64, "scout": 320, "attacks": {"topk": {"steps": 4}}}
-    (tmp_path / "studies/fair_cifar10_1").mkdir(parents=True)
-    (tmp_path / "studies/fair_cifar10_1/study.json").write_text(json.dumps({"configuration": {"study": terms}}))
+    for name in ("fair", "fair_sign"):
+        (tmp_path / f"studies/{name}_cifar10_1").mkdir(parents=True)
+        description = tmp_path / f"studies/{name}_cifar10_1/study.json"
+        description.write_text(json.dumps({"configuration": {"study": terms}}))
     pair = {"method": "moreau", "other": "smoothgrad", "n": 7} | dict(zip(FIGURES, (0.1, 0.0, 0.2), strict=True))
     pairs = [pair | {"dataset": "cifar10", "epsilon": 3.0, "metric": metric} for metric in curves.DRAWN]
     records.write(tmp_path / "paired.csv", pairs, stronger.PAIRED)
     for name in ("robustness", "fair", "noise"):
         curves.write(tmp_path / f"{name}.csv", lines)
-    floors = robustness.floors(lines, curves.read_published())
+    floors = robustness.floors(two_seeds(), curves.read_published())
     records.write(tmp_path / "floors.csv", floors, robustness.FLOORS)
     curves.write_orderings(tmp_path / "ordering.csv", lines, curves.read_published())
     merits = [
@@ -76,6 +99,7 @@ def results(tmp_path):
         for metric in metrics
     ]
     records.write(tmp_path / "accuracy.csv", merits, accuracy.SUMMARY)
+    records.write(tmp_path / "accuracy_paired.csv", apart(), accuracy.PAIRED)
     (tmp_path / "accuracy.json").write_text(json.dumps({name: {"trained": "by hand"} for name in names.DATASETS}))
     asked = re.findall(r"theory\.csv name=(\S+) case=(\S+)", readme.TEMPLATE.read_text(encoding="utf-8"))
     theory = [{"name": name, "case": case, "value": 2.0} for name, case in dict.fromkeys(asked)]
@@ -245,12 +269,17 @@ def test_the_command_writes_the_page_whole_or_not_at_all(results, tmp_path, monk
 
 
 def test_the_floor_tells_how_many_samples_would_differ_by_the_published_value():
-    """A mean over a quarter of the samples has twice the error."""
+    """A mean over a quarter of the samples has twice the error; another solution is no noise."""
     published = [
         {"dataset": "cifar10", "method": "smoothgrad", "metric": "normalised_distance", "epsilon": 1.0, "value": 0.3}
     ]
-    published += [published[0] | {"epsilon": 0.3, "value": 0.2}]
-    lines = [line("cifar10", "smoothgrad", 0.0, "floor", "normalised_distance", 0.1, attack="none")]
-    (found,) = robustness.floors(lines, published)
+    published += [published[0] | {"epsilon": 0.3, "value": 0.2}, published[0] | {"metric": "ssim", "epsilon": 0.1}]
+    floor = {"method": "smoothgrad", "mode": "floor"}
+    rows = [floor | {"normalised_distance": value} for value in ("0.05", "0.05", "0.2")]
+    rows += [{"method": "smoothgrad", "mode": "strongest", "normalised_distance": "9"}]
+    rows += [{"method": "gradient", "mode": "floor", "normalised_distance": "0"}]
+    (found,) = robustness.floors({"cifar10": rows}, published)
     assert (found["epsilon"], found["published"], found["samples"]) == (0.3, 0.2, 8192)
+    assert found["floor"] == pytest.approx(0.1)
     assert found["samples_of_published"] == pytest.approx(8192 / 4)
+    assert (found["median"], found["largest"], found["far_share"]) == (0.05, 0.2, pytest.approx(1 / 3))

@@ -8,8 +8,8 @@ import torch
 
 import moreaugrad as mg
 from paper import chance, fair, records, stronger, tables
+from paper.markdown import Results
 from paper.settings import Settings
-from paper.tables import Results
 
 assert paper_path  # puts the repository on the path
 
