@@ -37,7 +37,7 @@ ON_OBJECT = ("pointing_game", "energy_in_box")
 METRICS = (*FAITHFUL, *SPARSE, *ON_OBJECT)
 COLUMNS = (*IDENTITY, *METRICS, "box_share")
 SUMMARY = ("dataset", "method", "metric", "over", "n", "counted", "undefined", *STATISTICS, "gradients")
-PAIRED = ("dataset", "metric", "over", "method", "other", "n", *MIDDLE)
+PAIRED = ("dataset", "metric", "over", "method", "other", "n", "positive", *MIDDLE)
 OTHER = "smoothgrad"  # that the other methods are set against, image by image
 BLOCKS = {"cifar10": 50, "tiny_imagenet": 50, "imagenet": 16}  # images that are explained together
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import moreaugrad as mg
-from paper import chance, curves, records, studies
+from paper import chance, curves, jumps, records, studies
 from paper.settings import DATASETS, Settings
-from paper.stronger import PAIRED, paired, stronger
+from paper.stronger import PAIRED, WAY, paired, stronger, way
 from paper.studies import Part
 
 IMAGES = {"cifar10": 256, "tiny_imagenet": 120, "imagenet": 48}
@@ -70,8 +70,13 @@ def make(settings: Settings) -> bool:
         return done
     lines = [line for name, some in rows.items() for line in curves.summarise(some, name, "fair")]
     if (settings.out / "chance.csv").is_file():
-        lines += [line for line in records.read(settings.out / "chance.csv") if line["dataset"] in rows]
+        levels = [line for line in records.read(settings.out / "chance.csv") if line["dataset"] in rows]
+        lines += levels
+        ways = [line for name, some in rows.items() for line in way(some, levels, name)]
+        records.write(settings.out / "way.csv", ways, WAY)
     curves.write(settings.out / "fair.csv", lines)
+    seeds = [line for name, some in rows.items() for line in jumps.floors(some, name)]
+    records.write(settings.out / "fair_floors.csv", seeds, jumps.FLOORS)
     records.write(
         settings.out / "paired.csv", [line for name, some in rows.items() for line in paired(some, name)], PAIRED
     )

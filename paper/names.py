@@ -8,6 +8,7 @@ METHODS = {
     "deeplift": "DeepLIFT",
     "smoothgrad": "SmoothGrad",
     "smoothgrad_400": "SmoothGrad, 400 samples",
+    "smoothgrad_quiet": "SmoothGrad, 200 samples, noise 0.1",
     "sparsified_smoothgrad": "Sparsified SmoothGrad",
     "relex": "RelEx",
     "moreau": "MoreauGrad",

@@ -95,8 +95,13 @@ def write_orderings(
     lines: Sequence[Mapping[str, Any]],
     published: Sequence[Mapping[str, Any]],
     metrics: Sequence[str] = DRAWN,
+    every: Sequence[Mapping[str, Any]] = (),
 ) -> list[Line]:
-    """A line per data set, metric, size, statistic and pair of methods, of the sizes and methods that both sides have."""
+    """A line per data set, metric, size, statistic and pair of methods; only what both sides have.
+
+    `every`: the lines with failed attacks, whose means are the statistic `all`.
+    """
+    known = {"mean": (lines, "mean"), "median": (lines, "median")} | ({"all": (every, "mean")} if every else {})
     ours = {(line["dataset"], line["metric"], number(line["epsilon"])) for line in lines}
     told = {(point["dataset"], point["metric"], point["epsilon"]) for point in published}
     found: list[Line] = []
@@ -104,8 +109,8 @@ def write_orderings(
         for metric in metrics:
             sizes = {size for of, name, size in ours if (of, name) == (dataset, metric)}
             for size in sorted(size for size in sizes if (dataset, names.base(metric), size) in told):
-                for statistic in ("mean", "median"):
-                    order = ordering(lines, published, dataset, metric, size, statistic)
+                for statistic, (some, column) in known.items():
+                    order = ordering(some, published, dataset, metric, size, column)
                     shared = {"dataset": dataset, "metric": metric, "epsilon": size, "statistic": statistic}
                     shared |= {"methods": len(order.ours), "spearman": order.spearman, "kendall": order.kendall}
                     found += [shared | pair for pair in order.pairs]

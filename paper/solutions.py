@@ -19,12 +19,12 @@ import moreaugrad as mg
 from paper import names, records, studies
 from paper.curves import save
 from paper.datasets import Sample, sample
+from paper.jumps import SPREAD, spread
 from paper.ledger import Ledger
 from paper.records import Line, number
 from paper.settings import Settings
 from paper.stamps import facts
 from paper.studies import LEVEL, counted
-from paper.summaries import spread
 
 RHOS = (0.1, 0.3, 1.0)
 IMAGES = {"cifar10": 24, "tiny_imagenet": 24, "imagenet": 16}
@@ -35,7 +35,7 @@ COLUMNS = (
     *("dataset", "block", "method", "image", "key", "rho"),
     *("distance", "length", "other_length", "envelope", "other_envelope"),
 )
-SUMMARY = ("dataset", "rho", "n", "median", "mean", "largest", "far_share", "gradients")
+SUMMARY = ("dataset", "rho", *SPREAD, "gradients")
 
 
 def make(settings: Settings) -> bool:

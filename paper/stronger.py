@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from paper.records import Line, number
-from paper.summaries import DRAWN, MIDDLE, STRONGEST, Row, difference, is_true
+from paper.summaries import DRAWN, MIDDLE, STRONGEST, Row, difference, is_true, statistics
 
 SIGN = "sign"  # in place of a mode: whatever the second attack found
+FIRST = "first"  # in place of the strongest: what it was before the second attack
 PAIRS = (  # of which the first is set against the second
     ("moreau", "smoothgrad"),
     ("sparse_moreau", "smoothgrad"),
     ("sparsified_smoothgrad", "smoothgrad"),
     ("moreau", "sparsified_smoothgrad"),
 )
-PAIRED = ("dataset", "epsilon", "metric", "method", "other", "n", *MIDDLE)
+WAY = ("dataset", "epsilon", "method", "n", "another", *MIDDLE)
+PAIRED = ("dataset", "epsilon", "metric", "method", "other", "n", "positive", *MIDDLE)
 
 
 def stronger(first: Sequence[Row], second: Sequence[Row]) -> list[Row]:
@@ -30,7 +33,8 @@ def stronger(first: Sequence[Row], second: Sequence[Row]) -> list[Row]:
             if theirs > mine:
                 found[place] = {**rival[0], "winner": SIGN}
     own = [{**row, "mode": SIGN} for row in second if row["mode"].partition(":")[0] in ("exact", "implicit")]
-    return found + own
+    alone = [{**row, "mode": FIRST} for row in first if row["mode"] == STRONGEST and _key(row) in others]
+    return found + own + alone
 
 
 def _key(row: Row) -> tuple[str, float, str]:
@@ -66,4 +70,26 @@ def paired(rows: Iterable[Row], dataset: str) -> list[Line]:
             shared = {"dataset": dataset, "epsilon": size, "method": method, "other": other}
             if one.keys() & two.keys():
                 found += [shared | {"metric": metric} | difference(one, two, metric) for metric in DRAWN]
+    return found
+
+
+def way(rows: Sequence[Row], levels: Iterable[Row], dataset: str) -> list[Line]:
+    """How far the strongest attack moves maps on their way to that of another image, by distance.
+
+    Over the images for which that was measured: the first of the seeded choice.
+    """
+    found: list[Line] = []
+    order = list(dict.fromkeys(row["key"] for row in rows))
+    for level in levels:
+        if (level["dataset"], level["metric"]) != (dataset, DRAWN[0]):
+            continue
+        keys, end = set(order[: int(level["n"])]), number(level["mean"])
+        some = [row for row in rows if (row["method"], row["mode"]) == (level["method"], STRONGEST)]
+        for size in sorted({number(row["epsilon"]) for row in some}):
+            at = [
+                row for row in some if number(row["epsilon"]) == size and row["key"] in keys and is_true(row["valid"])
+            ]
+            told: dict[str, Any] = statistics([number(row[DRAWN[0]]) for row in at])
+            line = {"dataset": dataset, "epsilon": size, "method": level["method"], "n": len(at), "another": end}
+            found.append(line | {name: told[name] / end for name in MIDDLE})
     return found

@@ -30,7 +30,6 @@ COLUMNS = (*GROUP, "metric", "n", "valid_share", "counted", "undefined", *STATIS
 DRAWN = ("normalised_distance", "topk_intersection", "ssim")
 AS_PUBLISHED = ("normalised_distance_signed", "topk_signed", "ssim_raw")
 DRAWS, SEED = 2000, 0  # of the bootstrap
-FAR = 2.0  # times the median: two seeds' maps of an image that differ by more than noise
 
 
 def summarise(rows: Iterable[Mapping[str, str]], dataset: str, protocol: str) -> list[Line]:
@@ -77,15 +76,10 @@ def statistics(values: Sequence[float]) -> Line:
 def difference(one: Mapping[str, Row], two: Mapping[str, Row], metric: str) -> Line:
     """One method less another over the images, by key, on which both are defined: surer than two intervals."""
     both = [key for key in one if key in two]
-    told = statistics([number(one[key][metric]) - number(two[key][metric]) for key in both])
-    return {"n": told["counted"]} | {name: told[name] for name in MIDDLE}
-
-
-def spread(values: Sequence[float]) -> Line:
-    """Of the distances of two seeds' maps: noise is about alike on all images, another solution is not."""
-    middle = float(np.median(values))
-    far = sum(value > FAR * middle for value in values) / len(values)
-    return {"median": middle, "mean": float(np.mean(values)), "largest": max(values), "far_share": far}
+    values = [number(one[key][metric]) - number(two[key][metric]) for key in both]
+    told = statistics(values)
+    positive = sum(value > 0 for value in values) / max(told["counted"], 1)
+    return {"n": told["counted"], "positive": positive} | {name: told[name] for name in MIDDLE}
 
 
 @lru_cache(maxsize=8)

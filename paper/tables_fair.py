@@ -6,7 +6,7 @@ from paper import names
 from paper.markdown import Results, Row, better, interval, markdown, percent, signed
 from paper.records import number
 from paper.summaries import CHANCE as LEVEL
-from paper.summaries import DRAWN, FLOOR, MODES, STRONGEST, curve
+from paper.summaries import DRAWN, FLOOR, MIDDLE, MODES, STRONGEST, curve
 
 
 def strongest(results: Results, dataset: str, file: str = "fair.csv") -> str:
@@ -52,22 +52,18 @@ def modes(results: Results, method: str, file: str = "fair.csv") -> str:
     return markdown(["data set", "norm", *known], rows)
 
 
-def way(results: Results, file: str = "fair.csv") -> str:
-    """How far the strongest attack moves a map on its way to that of another image: one mean distance over another."""
-    levels = {
-        (line["dataset"], line["method"]): line for line in results.some(file, {"metric": DRAWN[0], "mode": LEVEL})
-    }
+def way(results: Results, file: str = "way.csv") -> str:
+    """How far the strongest attack moves a map on its way to that of another image."""
     shares: dict[tuple[str, float], dict[str, str]] = {}
-    for (dataset, method), level in levels.items():
-        for line in curve(results.lines(file), dataset, method, DRAWN[0]):
-            share = percent(number(line["mean"]) / number(level["mean"]))
-            shares.setdefault((dataset, number(line["epsilon"])), {})[method] = share
+    for line in results.lines(file):
+        middle, low, high = (f"{number(line[name]):.0%}".rstrip("%") for name in MIDDLE)
+        shares.setdefault((line["dataset"], number(line["epsilon"])), {})[line["method"]] = f"{middle} [{low}, {high}]"
     known = [method for method in names.METHODS if any(method in told for told in shares.values())]
     rows = [
         [names.dataset(dataset), f"{size:g}", *(told.get(method, "") for method in known)]
         for (dataset, size), told in shares.items()
     ]
-    return markdown(["data set", "norm", *map(names.method, known)], rows)
+    return markdown(["in per cent", "norm", *map(names.method, known)], rows)
 
 
 def paired(results: Results, method: str, other: str, file: str = "paired.csv") -> str:

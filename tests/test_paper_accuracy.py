@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 import moreaugrad as mg
-from paper import accuracy, dots, records, summaries
+from paper import accuracy, dots, records, summaries, tables
 from paper.datasets import Sample
 from paper.ledger import Ledger
+from paper.markdown import Results
 from paper.settings import Settings
 
 TERMS = accuracy.Terms({"tiny_imagenet": 3, "cifar10": 2}, budget=16, points=5, seeds=(0,), rows=8)
@@ -120,6 +121,102 @@ def test_what_is_done_is_not_measured_again(networks, tmp_path, monkeypatch):
     assert accuracy.make(asked(tmp_path))
 
 
+def test_tables_are_made_of_rows_alone(networks, tmp_path, monkeypatch):
+    assert accuracy.make(asked(tmp_path))
+    tables = [tmp_path / name for name in ("accuracy.csv", "accuracy_paired.csv")]
+    wanted = [table.read_bytes() for table in tables]
+    for table in (*tables, tmp_path / "accuracy.json"):
+        table.unlink()
+    for name in ("sample", "measure"):
+        monkeypatch.setattr(accuracy, name, None)
+    monkeypatch.setattr(accuracy.studies, "load", None)
+    assert accuracy.make(asked(tmp_path, redraw=True))
+    assert [table.read_bytes() for table in tables] == wanted
+    assert not (tmp_path / "accuracy.json").exists()
+    assert accuracy.make(asked(tmp_path / "nothing here", redraw=True))
+    assert not (tmp_path / "nothing here").exists()
+
+
+def figures(key, method, value, correct="1", dataset="cifar10", **more):
+    """A row; nothing in the columns that are not told."""
+    told = {"dataset": dataset, "method": method, "key": key, "correct": correct} | more
+    return dict.fromkeys(accuracy.COLUMNS, "") | dict.fromkeys(accuracy.FAITHFUL, str(value)) | told
+
+
+def test_methods_are_set_against_smoothgrad_image_by_image():
+    """Images differ by tens, the methods by tenths; one image is of the other method alone, and one is told wrong."""
+    rows = [figures(f"a{place}", "smoothgrad", 10 * place, str(int(place > 0))) for place in range(4)]
+    rows += [figures(f"a{place}", "moreau", 10.1 * place + 0.1, str(int(place > 0))) for place in (3, 0, 1, 2)]
+    rows += [figures("other", "moreau", 99.0)]
+    found = {(line["over"], line["metric"]): line for line in accuracy.paired(rows)}
+    assert set(found) == {(over, metric) for over in ("all", "correct") for metric in accuracy.FAITHFUL}
+    assert {(line["dataset"], line["method"], line["other"]) for line in found.values()} == {
+        ("cifar10", "moreau", "smoothgrad")
+    }
+    for over, moved in (("all", [0.1, 0.2, 0.3, 0.4]), ("correct", [0.2, 0.3, 0.4])):
+        line = found[over, "insertion"]
+        assert line["n"] == len(moved)
+        assert line["mean"] == pytest.approx(np.mean(moved), rel=1e-9)  # more than SmoothGrad is above zero
+        assert min(moved) - 1e-9 <= line["mean_low"] < line["mean"] < line["mean_high"] <= max(moved) + 1e-9
+
+
+def test_metrics_that_are_not_defined_are_left_out_image_by_image():
+    rows = [figures(f"a{place}", "smoothgrad", 0.0, energy_in_box="0.5") for place in range(3)]
+    rows += [figures(f"a{place}", "moreau", 0.0, energy_in_box=share) for place, share in enumerate(("0.6", "", "0.9"))]
+    rows += [figures(f"a{place}", "gradcam", 0.0) for place in range(3)]
+    found = {(line["method"], line["metric"]): line for line in accuracy.paired(rows) if line["over"] == "all"}
+    assert set(found) == {
+        *(("moreau", metric) for metric in (*accuracy.FAITHFUL, "energy_in_box")),
+        *(("gradcam", metric) for metric in accuracy.FAITHFUL),
+    }
+    assert found["moreau", "insertion"]["n"] == 3
+    line = found["moreau", "energy_in_box"]
+    assert (line["n"], line["mean"]) == (2, pytest.approx((0.1 + 0.4) / 2))
+
+
+def test_the_table_has_a_dash_where_a_method_has_no_figure(tmp_path):
+    rows = [figures(f"a{place}", "smoothgrad", 0.25, energy_in_box="0.5") for place in range(2)]
+    rows += [figures(f"a{place}", "moreau", 0.25, energy_in_box=share) for place, share in enumerate(("0.7", "0.9"))]
+    rows += [figures(f"a{place}", "gradient", 0.25) for place in range(2)]
+    records.write(tmp_path / "accuracy_paired.csv", accuracy.paired(rows), accuracy.PAIRED)
+    found = tables.accuracy_paired(Results(tmp_path), "cifar10").splitlines()
+    nothing = " | ".join(["+0.000 [+0.000, +0.000]"] * 3)
+    assert found[2:] == [
+        f"| Simple gradient | {nothing} | - |",
+        f"| MoreauGrad | {nothing} | **+0.300 [+0.200, +0.400]** |",
+    ]
+    assert found[0].endswith("deletion, to a blur (below zero is better) | energy in the box (above zero is better) |")
+
+
+def test_methods_of_other_data_sets_and_images_are_not_compared():
+    rows = [figures("a", "smoothgrad", 0.1), figures("a", "moreau", 0.2, dataset="imagenet")]
+    assert accuracy.paired(rows) == []
+    rows += [figures("b", "moreau", 0.2)]
+    assert accuracy.paired(rows) == []
+    rows += [figures("b", "smoothgrad", 0.2)]
+    assert {line["n"] for line in accuracy.paired(rows)} == {1}
+
+
+def test_the_table_of_differences_is_that_of_the_rows(networks, tmp_path):
+    assert accuracy.make(asked(tmp_path))
+    rows = records.read(tmp_path / "accuracy_rows.csv")
+    at = {(row["dataset"], row["method"], row["key"]): row for row in rows}
+    lines = records.read(tmp_path / "accuracy_paired.csv")
+    assert {line["method"] for line in lines} == set(accuracy.METHODS) - {"smoothgrad"}
+    # of each method over all images and over right ones; two methods have maps of zeros, which lie in no box
+    assert len(lines) == 2 * (8 * 3 + 8 * 5 - 2 * 2)
+    for line in lines:
+        dataset, metric = line["dataset"], line["metric"]
+        some = [row for row in rows if (row["dataset"], row["method"]) == (dataset, line["method"])]
+        moved = [
+            float(row[metric]) - float(at[dataset, "smoothgrad", row["key"]][metric])
+            for row in some
+            if line["over"] == "all" or row["correct"] == "1"
+        ]
+        assert int(line["n"]) == len(moved) == {"cifar10": 2, "tiny_imagenet": 3}[dataset] - (line["over"] != "all")
+        assert float(line["mean"]) == pytest.approx(np.mean(moved), rel=1e-4, abs=1e-6)
+
+
 def test_data_sets_may_come_one_by_one(networks, tmp_path):
     for dataset in ("tiny_imagenet", "cifar10"):
         assert accuracy.make(replace(asked(tmp_path), datasets=(dataset,)))
@@ -131,11 +228,15 @@ def test_data_sets_may_come_one_by_one(networks, tmp_path):
 
 def test_other_settings_are_refused_with_the_way_out(networks, tmp_path, monkeypatch):
     assert accuracy.make(asked(tmp_path))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     monkeypatch.setattr(accuracy, "QUICK", replace(TERMS, budget=24))
     with pytest.raises(ValueError, match=r"budget = 24 where .* has 16; .*--out.*--restart"):
         accuracy.make(asked(tmp_path))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert accuracy.make(asked(tmp_path, restart=True))
-    assert json.loads((tmp_path / "accuracy.json").read_text())["cifar10"]["budget"] == 24
+    told = json.loads((tmp_path / "accuracy.json").read_text())["cifar10"]
+    assert told["budget"] == 24
+    assert len(told["runs"]) == 1  # those of the rows that went are gone too
 
 
 def test_rows_of_something_else_are_refused(tmp_path):
@@ -206,7 +307,45 @@ def test_beginning_anew_with_one_data_set_leaves_the_rows_of_others(tmp_path):
     ledger.restart(["cifar10"])
     ledger.describe({"cifar10": {"budget": 16}}, {"date": "now"})
     assert [row["dataset"] for row in ledger.read()] == ["imagenet"]
-    assert json.loads(ledger.description.read_text()) == {"imagenet": {"budget": 8}, "cifar10": {"budget": 16}}
+    then, now = ({"runs": [{"date": date}]} for date in ("then", "now"))
+    assert ledger.told() == {"imagenet": {"budget": 8} | then, "cifar10": {"budget": 16} | now}
     ledger.rows.write_text("something else\n")  # no table of ours: nothing else to be kept, so it may go
     ledger.restart(["cifar10", "imagenet"])
     assert ledger.read() == []
+
+
+def described(tmp_path):
+    ledger = Ledger(tmp_path / "rows.csv", tmp_path / "rows.json", ("dataset", "block", "method", "value"))
+    ledger.describe({"cifar10": {"budget": 8, "seeds": (0, 1)}}, {"device": "one", "date": "then"})
+    return ledger
+
+
+def test_a_second_run_is_told_beside_the_first_and_not_compared_with_it(tmp_path):
+    ledger = described(tmp_path)
+    ledger.describe({"cifar10": {"budget": 8, "seeds": (0, 1)}}, {"device": "two", "date": "now"})
+    ledger.describe({"imagenet": {"budget": 4}}, {"device": "three"})  # no run of the other's
+    runs = [{"device": "one", "date": "then"}, {"device": "two", "date": "now"}]
+    assert ledger.told() == {
+        "cifar10": {"budget": 8, "seeds": [0, 1], "runs": runs},
+        "imagenet": {"budget": 4, "runs": [{"device": "three"}]},
+    }
+
+
+def test_a_description_without_runs_is_gone_on_with(tmp_path):
+    ledger = described(tmp_path)
+    ledger.description.write_text('{"cifar10": {"budget": 8}}')
+    ledger.describe({"cifar10": {"budget": 8}}, {"date": "now"})
+    assert ledger.told() == {"cifar10": {"budget": 8, "runs": [{"date": "now"}]}}
+
+
+@pytest.mark.parametrize(
+    ("told", "first"), [({"budget": 8}, "seeds = None where"), ({"seeds": [9], "budget": 9}, "seeds = [9] where")]
+)
+def test_a_refused_run_changes_nothing_on_the_disk(tmp_path, told, first):
+    ledger = described(tmp_path)
+    before = ledger.description.read_bytes()
+    with pytest.raises(ValueError, match="go on with what they began with") as caught:
+        ledger.describe({"imagenet": {"budget": 4}, "cifar10": told}, {"date": "now"})
+    assert first in str(caught.value)  # of several the one that is told first
+    assert ledger.description.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.json"]

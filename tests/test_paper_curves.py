@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paper import curves, names, ordering, records, summaries
+from paper import curves, jumps, names, ordering, records, robustness, summaries
 
 EVERY = ("normalised_distance", "topk_intersection", "ssim")
 
@@ -23,12 +23,17 @@ def only(lines, **where):
     return found
 
 
+def middle(statistic, value, width):
+    return {statistic: value, f"{statistic}_low": value - width, f"{statistic}_high": value + width}
+
+
 def published_lines(shift=0.0, width=0.01, datasets=names.DATASETS):
-    """Lines that say what was published, moved by a shift and with intervals of a width."""
+    """Lines that say what was published, moved by a shift and with intervals of a width; medians lie a little lower."""
     return [
         {"dataset": p["dataset"], "protocol": "published", "method": p["method"], "attack": "topk"}
         | {"epsilon": p["epsilon"], "mode": "strongest", "metric": p["metric"], "n": 9, "valid_share": 1.0}
-        | {"mean": p["value"] + shift, "mean_low": p["value"] + shift - width, "mean_high": p["value"] + shift + width}
+        | middle("mean", p["value"] + shift, width)
+        | middle("median", p["value"] + shift - 0.03, width)
         for p in curves.read_published()
         if p["dataset"] in datasets
     ]
@@ -90,6 +95,110 @@ def test_the_published_figure_is_whole():
     assert all(0 <= p["value"] <= math.sqrt(2) for p in points)
 
 
+def kept(values, metric="ssim"):
+    """Rows by the keys of their images; None: not defined."""
+    return {key: {metric: "" if value is None else repr(float(value))} for key, value in values.items()}
+
+
+def test_a_difference_is_that_of_the_images_of_both_and_so_is_its_interval():
+    generator = np.random.default_rng(1)
+    shared, moved = generator.normal(0, 5, 300), generator.normal(0.3, 1, 300)  # images differ more than methods
+    one, two = (dict(zip(map(str, range(300)), values, strict=True)) for values in (shared + moved, shared))
+    found = summaries.difference(kept(one | {"here": -100.0}), kept(two | {"there": 100.0}), "ssim")
+    half = 1.96 * moved.std() / math.sqrt(len(moved))
+    assert found["n"] == 300
+    assert found["mean"] == pytest.approx(moved.mean(), rel=1e-12)
+    assert found["mean_low"] == pytest.approx(moved.mean() - half, abs=0.1 * half)
+    assert found["mean_high"] == pytest.approx(moved.mean() + half, abs=0.1 * half)
+    back = summaries.difference(kept(two), kept(one), "ssim")  # by the same draws
+    turned = [-found[name] for name in ("mean", "mean_high", "mean_low")]
+    assert [back[name] for name in ("mean", "mean_low", "mean_high")] == pytest.approx(turned, rel=1e-9)
+
+
+@pytest.mark.parametrize("spoiled", ["one", "two"])
+def test_a_difference_leaves_out_images_on_which_either_is_not_defined(spoiled):
+    given = {"one": {"a": 0.5, "b": 0.9, "c": 0.2}, "two": {"b": 0.1, "c": 0.1, "a": 0.2}}
+    whole = summaries.difference(*map(kept, given.values()), "ssim")
+    assert (whole["n"], whole["mean"]) == (3, pytest.approx((0.3 + 0.8 + 0.1) / 3))
+    given[spoiled]["b"] = None
+    found = summaries.difference(*map(kept, given.values()), "ssim")
+    assert (found["n"], found["mean"]) == (2, pytest.approx((0.3 + 0.1) / 2))
+    none = summaries.difference(kept({"a": None}), kept({"a": 1.0}), "ssim")
+    assert none["n"] == 0
+    assert math.isnan(none["mean"])
+
+
+def test_maps_that_are_farther_apart_than_noise_are_those_beyond_twice_the_median():
+    found = jumps.spread([0.1, 0.1, 0.2, 0.1, 1.0])  # twice the median itself is noise
+    wanted = {"n": 5, "median": 0.1, "mean": pytest.approx(0.3), "largest": 1.0, "far": 1, "far_share": 0.2}
+    assert found == wanted
+    assert tuple(found) == jumps.SPREAD
+
+
+@given(st.lists(st.floats(0.01, 2), min_size=1, max_size=30))
+def test_a_spread_has_no_unit_and_no_order_and_noise_alone_is_not_far(values):
+    found = jumps.spread(values)
+    other = jumps.spread([4 * value for value in reversed(values)])
+    lengths = ("median", "mean", "largest")
+    assert other == pytest.approx(found | {name: 4 * found[name] for name in lengths})
+    assert 0 <= found["far_share"] == found["far"] / len(values) <= 0.5  # half of them are not above the median
+    assert found["median"] <= found["largest"] == max(values)
+    if max(values) <= 2 * min(values):
+        assert found["far_share"] == 0
+
+
+def seeds(distances, method="moreau"):
+    """Floors of images by their places."""
+    some = [row(place, value, "floor", method=method, epsilon="0.0") for place, value in enumerate(distances)]
+    return [each | {"key": each["image"]} for each in some]
+
+
+def hit(distances, method="moreau", epsilon="3.0", **more):
+    some = [row(place, value, method=method, epsilon=epsilon, **more) for place, value in enumerate(distances)]
+    return [each | {"key": each["image"]} for each in some]
+
+
+def test_floors_are_told_of_methods_with_noise():
+    rows = [*seeds([0.1, 0.1, 0.5]), *seeds([0, 0, 0], "gradient"), *hit([1, 1, 1]), *seeds([0.3], "smoothgrad")]
+    found = jumps.floors(rows, "cifar10")
+    assert [(line["dataset"], line["method"], line["n"], line["far"]) for line in found] == [
+        ("cifar10", "moreau", 3, 1),
+        ("cifar10", "smoothgrad", 1, 0),
+    ]
+
+
+def test_images_whose_maps_jump_by_themselves_are_left_out_image_by_image():
+    """Of four images the second jumps; the third was not hit, and sizes go by themselves."""
+    rows = [*seeds([0.1, 0.9, 0.1, 0.2]), *seeds([0.1] * 4, "sparse_moreau")]
+    near = hit([0.3, 1.2, 5.0, 0.5])
+    near[2]["valid"] = "0"
+    rows += [*near, *hit([0.4] * 4, epsilon="10.0"), *hit([1.0, 2.0, 3.0, 4.0], "sparse_moreau")]
+    found = jumps.without(rows, "cifar10", curves.read_published())
+    assert [(line["method"], line["epsilon"]) for line in found] == [
+        ("moreau", 3.0),
+        ("moreau", 10.0),
+        ("sparse_moreau", 3.0),
+    ]
+    first, second, third = found
+    assert (first["counted"], first["counted_without"]) == (3, 2)
+    assert [first["mean"], first["mean_without"]] == pytest.approx([2.0 / 3, 0.4])
+    assert (second["mean"], second["mean_without"]) == pytest.approx((0.4, 0.4))
+    assert third["mean"] == third["mean_without"] == 2.5
+    assert (first["published"], third["published"]) == (0.45, 0.48)
+
+
+def test_an_image_without_a_valid_attack_moves_by_noise_alone():
+    rows = [*seeds([0.1, 0.2]), *hit([0.5, 9.0]), *hit([0.6, 0.7], mode="frozen")]
+    rows[3]["valid"] = rows[5]["valid"] = "0"
+    found = robustness.with_failures(rows)
+    assert [each for each in found if each["mode"] != "strongest"] == [*rows[:2], *rows[4:]]
+    told = [(each["key"], float(each["ssim"]), each["epsilon"], each["attack"]) for each in found[2:4]]
+    assert told == [("0", 0.5, "3.0", "topk"), ("1", 0.2, "3.0", "topk")]
+    line = only(curves.summarise(found, "cifar10", "with failures"), metric="ssim", mode="strongest")
+    assert (line["n"], line["valid_share"], line["mean"]) == (2, 1.0, pytest.approx(0.35))
+    assert rows[3]["ssim"] == "9.0"  # the rows themselves are left alone
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=9))
 def test_rank_correlations_agree_with_scipy(pairs):
     stats = pytest.importorskip("scipy.stats")
@@ -121,7 +230,7 @@ def test_a_pair_that_comes_the_other_way_round_is_named_with_how_sure_that_is(wi
     for line in lines:
         if (line["dataset"], line["metric"], line["epsilon"]) == ("cifar10", "normalised_distance", 3.0):
             value = swapped.get(line["method"], line["mean"])
-            line |= {"mean": value, "mean_low": value - width, "mean_high": value + width}
+            line.update(middle("mean", value, width))
     found = curves.ordering(lines, curves.read_published(), "cifar10", "normalised_distance", 3.0)
     assert found.published[-1] == "gradient"
     assert found.ours[-1] == "moreau"
@@ -136,6 +245,47 @@ def test_a_pair_that_comes_the_other_way_round_is_named_with_how_sure_that_is(wi
     assert len(found.differing) == 1 + 2 * 3
 
 
+def test_means_and_medians_are_ordered_each_by_themselves(tmp_path):
+    """A few images with large distances turn the means round, as second solutions do, and leave the medians alone."""
+    lines, published = published_lines(), curves.read_published()
+    for line in lines:
+        if (line["metric"], line["method"]) == ("normalised_distance", "moreau"):
+            line.update(middle("mean", 1.4, 0.01))
+    told = {"dataset": "imagenet", "metric": "normalised_distance", "epsilon": 20.0}
+    means, medians = (curves.ordering(lines, published, **told, statistic=each) for each in ("mean", "median"))
+    assert means.ours[-1] == "moreau"
+    assert medians.ours == medians.published
+    assert medians.kendall == pytest.approx(1)
+    assert not medians.differing
+    values = {each["method"]: each["value"] for each in published if told.items() <= each.items()}
+    assert len(means.differing) == sum(value > values["moreau"] for value in values.values()) > 0
+    pair = only(medians.pairs, method="smoothgrad", other="moreau")
+    assert pair["ours"] == only(lines, method="smoothgrad", **told)["median"]
+    assert pair["ours_other"] == only(lines, method="moreau", **told)["median"]
+    stored = curves.write_orderings(tmp_path / "ordering.csv", lines, published)
+    for statistic, order in (("mean", means), ("median", medians)):
+        some = [line for line in stored if (told | {"statistic": statistic}).items() <= line.items()]
+        assert [line["order"] for line in some] == [pair["order"] for pair in order.pairs]
+        assert {line["kendall"] for line in some} == {order.kendall}
+    every = [line | middle("mean", line["median"], 0.01) for line in lines]
+    third = curves.write_orderings(tmp_path / "ordering.csv", lines, published, every=every)
+    assert [line for line in third if line["statistic"] != "all"] == stored
+    failed = [line | {"statistic": "median"} for line in third if line["statistic"] == "all"]
+    assert failed == [line for line in stored if line["statistic"] == "median"]
+
+
+def test_how_sure_an_order_is_goes_by_the_intervals_of_that_statistic():
+    lines = published_lines(width=0.001)
+    for line in lines:
+        line.update(middle("median", line["median"], 2.0))
+    means, medians = (
+        curves.ordering(lines, curves.read_published(), "cifar10", "ssim", 10.0, statistic)
+        for statistic in ("mean", "median")
+    )
+    assert all(pair["ours_apart"] for pair in means.pairs if pair["order"] != "tied")
+    assert not any(pair["ours_apart"] for pair in medians.pairs)
+
+
 def test_values_closer_than_the_reading_error_are_not_apart():
     lines, published = published_lines(), curves.read_published()
     found = curves.ordering(lines, published, "cifar10", "normalised_distance", 1.0)  # 0.21, 0.22, 0.21
@@ -148,7 +298,7 @@ def test_orderings_leave_out_what_one_side_does_not_have(tmp_path):
     lines += [line | {"epsilon": 30.0} for line in lines]
     found = curves.write_orderings(tmp_path / "ordering.csv", lines, curves.read_published())
     assert {line["epsilon"] for line in found} == {0.3, 1.0, 3.0, 10.0}
-    assert len(found) == 3 * 4 * 10
+    assert len(found) == 3 * 4 * 10 * 2  # by means and by medians
     stored = records.read(tmp_path / "ordering.csv")
     assert [line["method"] for line in stored] == [line["method"] for line in found]
     assert {line["methods"] for line in stored} == {"5"}

@@ -55,7 +55,16 @@ def test_images_and_sizes_that_only_one_study_has_stay_as_they_are():
 
 def test_rows_of_the_second_attack_are_told_apart():
     found = stronger.stronger(study("a", 0.5, 0.4), [*study("a", 0.9, 0.8), row("a", "transfer", 0.1)])
-    assert [each["mode"] for each in found] == ["implicit:4x16", "strongest", "sign"]
+    assert [each["mode"] for each in found] == ["implicit:4x16", "strongest", "sign", "first"]
+
+
+def test_what_was_strongest_before_the_second_attack_is_told_where_there_was_one():
+    first = [*study("a", 0.5, 0.4), *study("c", 0.3, 0.2)]
+    found = stronger.stronger(first, study("a", 0.9, 0.8))
+    assert [(each["key"], each["winner"]) for each in found if each["mode"] == "first"] == [("a", "implicit:4x16")]
+    before = {each["key"]: float(each["normalised_distance"]) for each in found if each["mode"] == "first"}
+    assert before == {"a": 0.4}
+    assert strongest(found)["a"] == (0.8, "sign")
 
 
 def test_differences_are_taken_image_by_image():
@@ -85,15 +94,29 @@ def test_the_table_marks_differences_that_leave_zero_out(tmp_path):
     )
 
 
+def level(method, mean, n, dataset="cifar10", metric="normalised_distance"):
+    return {"dataset": dataset, "method": method, "metric": metric, "mean": str(mean), "n": str(n)}
+
+
 def test_the_way_to_another_image_is_one_distance_over_the_other(tmp_path):
-    shared = {"dataset": "cifar10", "protocol": "fair", "attack": "topk", "metric": "normalised_distance"}
-    lines = [
-        shared | {"method": "moreau", "mode": "strongest", "epsilon": 3.0, "mean": 0.3},
-        shared | {"method": "moreau", "mode": "chance", "epsilon": 0.0, "mean": 1.2},
-        shared | {"method": "gradient", "mode": "strongest", "epsilon": 3.0, "mean": 0.3},  # its level is not known
+    """Over the images for which the other distance was measured, the first of all, and of those the valid ones."""
+    rows = [row(key, "implicit:4x16", 9.0) for key in "abcd"]  # no strongest
+    rows += [row(key, "strongest", value) for key, value in zip("abcd", (0.1, 0.5, 9.0, 9.0), strict=True)]
+    rows += [row("b", "strongest", 0.6, epsilon="1.0"), row("a", "strongest", 9.0, valid="0", epsilon="1.0")]
+    rows += [row("a", "strongest", 0.3, method="gradient")]  # its level is not known
+    levels = [level("moreau", 1.2, 2), level("moreau", 0.1, 4, metric="ssim"), level("moreau", 0.1, 4, "imagenet")]
+    found = stronger.way(rows, levels, "cifar10")
+    assert [(line["dataset"], line["method"], line["epsilon"], line["n"]) for line in found] == [
+        ("cifar10", "moreau", 1.0, 1),
+        ("cifar10", "moreau", 3.0, 2),
     ]
-    records.write(tmp_path / "fair.csv", lines, ("method", "mode", "epsilon", "mean", *shared))
-    assert tables.way(Results(tmp_path)).splitlines()[-1] == "| CIFAR-10 | 3 | 25 % |"
+    assert [line["mean"] for line in found] == pytest.approx([0.5, 0.3 / 1.2])
+    assert [found[1][name] for name in ("mean_low", "mean_high")] == pytest.approx([0.1 / 1.2, 0.5 / 1.2])
+    records.write(tmp_path / "way.csv", found, stronger.WAY)
+    assert tables.way(Results(tmp_path)).splitlines()[-2:] == [
+        "| CIFAR-10 | 1 | 50 [50, 50] |",
+        "| CIFAR-10 | 3 | 25 [8, 42] |",
+    ]
 
 
 @pytest.mark.parametrize("signs", [False, True])

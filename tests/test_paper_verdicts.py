@@ -62,8 +62,10 @@ def norms():
 @pytest.mark.parametrize("dataset", DATASETS)
 @pytest.mark.parametrize("metric", BETTER)
 def test_sparsified_smoothgrad_is_moved_least(told, norms, dataset, metric):
-    said("Sparsified SmoothGrad is moved least by these attacks, on all three data sets and by every metric, but for")
-    said("the distance at the largest norm on CIFAR-10, where nothing is left of any map.")
+    said(
+        "Sparsified SmoothGrad is moved least by these attacks in the mean, on all three data sets and by every metric,"
+    )
+    said("but for the distance at norm `10` on CIFAR-10, where nothing is left of any map.")
     sign = BETTER[metric]
     for norm in norms[dataset]:
         means = {method: sign * told(dataset, method, norm, metric)[0] for method in (*AVERAGED, *PLAIN)}
@@ -74,11 +76,16 @@ def test_sparsified_smoothgrad_is_moved_least(told, norms, dataset, metric):
             assert all(-means[method] > 0.98 * levels[method] for method in means)
 
 
-@pytest.mark.parametrize(("dataset", "norm"), [("cifar10", 3), ("imagenet", 10)])
-def test_the_votes_do_not_hide_their_slope(told, dataset, norm):
-    said("Its own slope leads an attack farther than points found against the other methods")
-    own, others = (told(dataset, "sparsified_smoothgrad", norm, mode=mode) for mode in ("exact", "transfer"))
-    assert own[0] > others[0]
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_where_the_slope_of_the_votes_is_hidden(told, norms, dataset):
+    said("On CIFAR-10, and at the larger norms, its own slope leads an attack farther than points found")
+    said("At norm `1` on Tiny-ImageNet and photos such points do as well as its slope")
+    for norm in norms[dataset]:
+        own, others = (told(dataset, "sparsified_smoothgrad", norm, mode=mode) for mode in ("exact", "transfer"))
+        if dataset == "cifar10" or norm in norms[dataset][2:]:
+            assert own[0] > others[0]
+        elif norm == 1:
+            assert others[0] >= own[0]
 
 
 @pytest.mark.parametrize(("dataset", "norm"), [("cifar10", 0.3), ("tiny_imagenet", 1), ("imagenet", 1)])
@@ -100,19 +107,35 @@ def test_averaged_maps_are_far_ahead_where_an_attack_is_small(told, norms, datas
     assert 2 * max(told(dataset, m, small)[0] for m in AVERAGED) < min(told(dataset, m, small)[0] for m in PLAIN)
 
 
-def test_smoothgrad_is_ahead_under_small_attacks_and_on_photos(apart, norms):
-    said("SmoothGrad is ahead under small attacks everywhere and on photos throughout")
-    for dataset in DATASETS:
-        for norm in norms[dataset] if dataset == "imagenet" else norms[dataset][:2]:
-            assert apart(dataset, norm, "normalised_distance")[1] < 0
-            assert all(apart(dataset, norm, metric)[0] < 0 for metric in BETTER)
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_smoothgrad_is_ahead_under_small_attacks_and_on_photos(apart, norms, dataset):
+    said("SmoothGrad is ahead by every metric at the two smaller norms, and on photos by distance and top-k at all")
+    for norm in norms[dataset]:
+        for metric in BETTER:
+            if norm in norms[dataset][:2] or (dataset == "imagenet" and metric != "ssim"):
+                assert apart(dataset, norm, metric)[1] < 0  # of MoreauGrad less SmoothGrad, the better end
 
 
 def test_moreaugrad_is_ahead_or_level_under_the_largest(apart, norms):
-    said("under the largest MoreauGrad comes ahead on CIFAR-10 and about level on Tiny-ImageNet")
+    said(
+        "At norm `3` on CIFAR-10 distance and top-k disagree; at `10`, where not much is left of any map, MoreauGrad is"
+    )
+    said("On Tiny-ImageNet SmoothGrad stays slightly ahead by distance, and the other two metrics are level.")
+    assert apart("cifar10", 3.0, "normalised_distance")[1] < 0 < apart("cifar10", 3.0, "topk_intersection")[0]
     assert all(apart("cifar10", norms["cifar10"][-1], metric)[0] > 0 for metric in BETTER)
-    for metric in BETTER:
-        assert all(abs(end) < 0.03 for end in apart("tiny_imagenet", norms["tiny_imagenet"][-1], metric))
+    for norm in norms["tiny_imagenet"][2:]:
+        assert apart("tiny_imagenet", norm, "normalised_distance")[0] > -0.07
+        assert apart("tiny_imagenet", norm, "normalised_distance")[1] < 0
+        for metric in ("topk_intersection", "ssim"):
+            low, high = apart("tiny_imagenet", norm, metric)
+            assert low < 0 < high
+
+
+@pytest.mark.parametrize(("dataset", "norm"), [("cifar10", "0.3"), ("tiny_imagenet", "1"), ("imagenet", "1")])
+def test_but_most_images_are_moved_farther(dataset, norm):
+    said("But it is moved farther on most of them:")
+    where = {"dataset": dataset, "epsilon": norm, "metric": "normalised_distance", "method": "moreau"}
+    assert float(Results(FOLDER).one("paired.csv", where | {"other": "smoothgrad"})["positive"]) > 0.6
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
@@ -140,27 +163,28 @@ def test_the_frozen_derivative_hides_it(told, dataset, norm):
 
 
 def test_how_strong_the_attacks_are(told):
-    said("as far as the published attack gets with")
-    said("and moves the other methods half as far again.")
-    first = told("cifar10", "sparsified_smoothgrad", 10, mode="exact")
+    said("as far as the published attack with")
+    said("and moves MoreauGrad and Sparse MoreauGrad half as far again.")
+    first = told("cifar10", "sparsified_smoothgrad", 10, mode="first")
     published, both = (told("cifar10", "sparsified_smoothgrad", 10, file=f) for f in ("robustness.csv", "fair.csv"))
     assert first[2] < both[1]
     assert both[2] > published[1]
+    assert published[2] > both[1]
     for method in (*PLAIN, *AVERAGED):
         published, ours = (told("cifar10", method, 3, file=file)[0] for file in ("robustness.csv", "fair.csv"))
         if method in (*PLAIN, "sparsified_smoothgrad"):
             assert abs(published - ours) < 0.03
-        else:
+        elif method != "smoothgrad":  # it has another noise there
             assert 1.4 < ours / published < 1.6
 
 
 def test_ssim_of_maps_as_they_are_is_high_for_smoothgrad_too(told):
-    said("on CIFAR-10 the lead in this metric is one of units, on photos most of it.")
+    said("on CIFAR-10 nothing of it is left in pictures on one scale, on photos little.")
     for dataset, norm in (("cifar10", 10), ("imagenet", 20)):
         raw = [told(dataset, m, norm, "ssim_raw", file="robustness.csv")[0] for m in ("moreau", "smoothgrad")]
         pictures = [told(dataset, m, norm, "ssim", file="robustness.csv")[0] for m in ("moreau", "smoothgrad")]
         assert raw[1] > raw[0] > max(pictures)
-        assert pictures[0] - pictures[1] < 0.1
+        assert pictures[0] - pictures[1] < (0 if dataset == "cifar10" else 0.1)
 
 
 def test_some_hundreds_of_samples_explain_where_smoothgrad_starts(told):
@@ -177,44 +201,48 @@ def test_some_hundreds_of_samples_explain_where_smoothgrad_starts(told):
     assert few["imagenet"][2] < float(floors["imagenet"]["published"])
 
 
-@pytest.mark.parametrize("dataset", ["tiny_imagenet", "imagenet"])
-def test_two_solutions_and_not_noise_keep_moreaugrad_from_the_published_start(dataset):
-    said("without any attack, which is where the published curves begin")
-    said("No map of SmoothGrad or Sparsified SmoothGrad does that, and on CIFAR-10 none of MoreauGrad's either.")
-    floors = {(line["dataset"], line["method"]): line for line in Results(FOLDER).lines("floors.csv")}
-    found = {name: float(floors[dataset, "moreau"][name]) for name in ("median", "published", "far_share", "floor")}
-    assert abs(found["median"] - found["published"]) < 0.015
-    assert found["far_share"] > 0.1
-    assert found["floor"] > 1.5 * found["published"]
-    for method in ("smoothgrad", "sparsified_smoothgrad"):
-        assert float(floors[dataset, method]["far_share"]) == 0
-    assert float(floors["cifar10", "moreau"]["far_share"]) == 0
-
-
-def test_by_medians_one_pair_on_photos_differs():
-    said("By medians the order on photos at the third norm is the published one but for one pair")
-    where = {"dataset": "imagenet", "metric": "normalised_distance", "epsilon": "10", "statistic": "median"}
-    orders = [pair["order"] for pair in Results(FOLDER).some("ordering.csv", where)]
-    assert (len(orders), orders.count("same"), orders.count("differs")) == (15, 14, 1)
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_maps_of_moreaugrad_jump_and_those_of_smoothgrad_do_not(dataset):
+    said("No map of SmoothGrad or Sparsified SmoothGrad does that.")
+    said("no map of SmoothGrad is.")
+    for file in ("floors.csv", "fair_floors.csv"):
+        far = {line["method"]: int(line["far"]) for line in Results(FOLDER).some(file, {"dataset": dataset})}
+        assert far["smoothgrad"] == far["sparsified_smoothgrad"] == 0
+        assert (far["moreau"] > 0) is ((dataset, file) != ("cifar10", "floors.csv"))
 
 
 @pytest.mark.parametrize("dataset", ["tiny_imagenet", "imagenet"])
-def test_networks_with_kinks_are_moved_farther(told, norms, dataset):
-    said("So are the simple gradient and integrated gradients at every norm")
+def test_jumps_explain_little_of_the_distance_under_attack(dataset):
+    said("of the distance under attack they explain little, as the means without these images show:")
+    said("MoreauGrad is moved two to four times as far there as published")
+    for line in Results(FOLDER).some("jumps.csv", {"dataset": dataset, "method": "moreau"}):
+        every, rest, published = (float(line[name]) for name in ("mean", "mean_without", "published"))
+        assert (every - rest) / (every - published) < 0.3
+        assert 1.8 < every / published < 4.4
+
+
+def test_by_medians_and_with_failures_sparsified_smoothgrad_changes_its_place():
+    said("by medians, or with failed attacks, Sparsified SmoothGrad changes its place at norm `10` too.")
+    where = {"dataset": "cifar10", "metric": "normalised_distance", "epsilon": "10", "order": "differs"}
+    for statistic in ("median", "all"):
+        pairs = Results(FOLDER).some("ordering.csv", where | {"statistic": statistic})
+        assert any("sparsified_smoothgrad" in (pair["method"], pair["other"]) for pair in pairs)
+
+
+@pytest.mark.parametrize("dataset", ["tiny_imagenet", "imagenet"])
+def test_the_gradient_of_a_network_with_kinks_is_moved_farther(told, norms, dataset):
+    said("the simple gradient, too, is moved farther there by the smallest attack,")
     printed = {
         (point["method"], point["epsilon"]): point["value"]
         for point in curves.read_published()
         if (point["dataset"], point["metric"]) == (dataset, "normalised_distance")
     }
-    for norm in norms[dataset]:
-        assert all(told(dataset, m, norm, file="robustness.csv")[1] > printed[m, norm] for m in PLAIN)
-    for norm in norms[dataset][2:]:
-        median = told(dataset, "moreau", norm, file="robustness.csv", column="median")
-        assert median[1] > printed["moreau", norm]
+    norm = norms[dataset][0]
+    assert told(dataset, "gradient", norm, file="robustness_all.csv")[1] > printed["gradient", norm]
 
 
 def test_the_order_of_distances_on_cifar10_is_the_published_one_but_for_smoothgrad():
-    said("the order of the methods on CIFAR-10 at the larger norms is the published one but for SmoothGrad")
+    said("the order of the methods on CIFAR-10 at the larger norms is the published one but for SmoothGrad; by medians")
     for norm in ("3", "10"):
         where = {"dataset": "cifar10", "metric": "normalised_distance", "epsilon": norm, "order": "differs"}
         where["statistic"] = "mean"
@@ -225,7 +253,7 @@ def test_the_order_of_distances_on_cifar10_is_the_published_one_but_for_smoothgr
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_the_order_is_the_same_under_random_noise(told, norms, dataset):
-    said("Sparsified SmoothGrad first, then SmoothGrad, with MoreauGrad less than a tenth behind it everywhere")
+    said("Sparsified SmoothGrad first, then SmoothGrad, with MoreauGrad less than `0.1` behind it everywhere")
     said("Sparse MoreauGrad lies between MoreauGrad and integrated gradients but for the smallest noise on photos.")
     order = ("sparsified_smoothgrad", "smoothgrad", "moreau", "integrated_gradients", "gradient")
     for norm in norms[dataset]:
@@ -236,20 +264,20 @@ def test_the_order_is_the_same_under_random_noise(told, norms, dataset):
         assert (means[2] < sparse < means[3]) is ((dataset, norm) != ("imagenet", norms["imagenet"][0]))
 
 
-def test_on_the_way_to_another_image(told, norms):
-    said("Sparsified SmoothGrad is still moved least up to the third norm, and on photos throughout;")
-    said("Sparse MoreauGrad comes within a few per cent of MoreauGrad:")
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_on_the_way_to_another_image(norms, dataset):
+    said("Sparsified SmoothGrad is moved least up to the third norm, and on photos throughout;")
+    said("Sparse MoreauGrad comes within a tenth of MoreauGrad:")
     said("where Sparsified SmoothGrad ends up farther away than at the map of another image")
-    for dataset in DATASETS:
-        for norm in norms[dataset]:
-            levels = {method: told(dataset, method, 0, mode="chance")[0] for method in AVERAGED}
-            share = {method: told(dataset, method, norm)[0] / levels[method] for method in AVERAGED}
-            if norm != norms[dataset][-1] or dataset == "imagenet":
-                assert min(share, key=share.get) == "sparsified_smoothgrad"
-            else:
-                assert min(share.values()) > (0.95 if dataset == "cifar10" else 0.85)
-                assert (share["sparsified_smoothgrad"] > 1.1) is (dataset == "cifar10")
-            assert abs(share["sparse_moreau"] - share["moreau"]) < 0.07
+    for norm in norms[dataset]:
+        lines = Results(FOLDER).some("way.csv", {"dataset": dataset, "epsilon": str(norm)})
+        share = {line["method"]: float(line["mean"]) for line in lines if line["method"] in AVERAGED}
+        if norm != norms[dataset][-1] or dataset == "imagenet":
+            assert min(share, key=share.get) == "sparsified_smoothgrad"
+        else:
+            assert min(share.values()) > (0.95 if dataset == "cifar10" else 0.85)
+            assert (share["sparsified_smoothgrad"] > 1.1) is (dataset == "cifar10")
+        assert abs(share["sparse_moreau"] - share["moreau"]) < 0.1
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +298,7 @@ def merit():
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_moreaugrad_explains_as_well_as_smoothgrad(merit, dataset):
     said("no worse by deletion, on the two larger data sets slightly better when pixels give way to the mean colour,")
-    said("and at most two hundredths worse by insertion.")
+    said("and in the mean at most `0.02` worse by insertion.")
     assert all(merit(dataset, "moreau", metric)[0] > 0 for metric in DELETION)
     assert (merit(dataset, "moreau", "deletion")[1] > 0) is (dataset != "cifar10")
     assert -0.02 < merit(dataset, "moreau", "insertion")[0] < 0
@@ -278,33 +306,33 @@ def test_moreaugrad_explains_as_well_as_smoothgrad(merit, dataset):
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_sparse_maps_cost_little_more(merit, dataset):
-    said("Sparse MoreauGrad costs little more, though it keeps")
+    said("Sparse MoreauGrad is little worse, though it keeps")
     assert all(merit(dataset, "sparse_moreau", metric)[0] > -0.025 for metric in ("insertion", *DELETION))
 
 
 def test_sparse_maps_lie_on_the_object(merit):
     said("The group-sparse maps are as good there.")
-    said("more of it lies on the object than of any other map of single pixels.")
+    said("with `sparse_moreau` the most energy in the boxes of Tiny-ImageNet")
     assert all(merit("tiny_imagenet", f"{of}sparse_moreau", "energy_in_box")[1] > 0 for of in ("", "group_"))
     where = {"dataset": "tiny_imagenet", "metric": "energy_in_box", "over": "all"}
     energy = {line["method"]: float(line["mean"]) for line in Results(FOLDER).some("accuracy.csv", where)}
-    assert max((*AVERAGED, *PLAIN), key=energy.get) == "sparse_moreau"
+    assert set(sorted(energy, key=energy.get)[-2:]) == {"sparse_moreau", "group_sparse_moreau"}
     assert abs(energy["group_sparse_moreau"] - energy["sparse_moreau"]) < 0.01
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_the_most_robust_maps_are_not_the_most_faithful(merit, dataset):
-    said(
-        "Sparsified SmoothGrad is worse than SmoothGrad by both kinds of deletion on all three data sets, and ahead by"
-    )
-    said(
-        "insertion on CIFAR-10 only. So is Grad-CAM. The simple gradient and integrated gradients are behind SmoothGrad"
-    )
+def test_the_most_robust_method_has_its_price(merit, dataset):
+    said("Sparsified SmoothGrad is worse than SmoothGrad by both kinds of deletion on all three data sets.")
+    said("By insertion it is well ahead on CIFAR-10 and level elsewhere, and more of its map lies on the object.")
+    said("The simple gradient and integrated gradients are behind SmoothGrad by all three curves everywhere.")
     for method in ("sparsified_smoothgrad", "gradcam"):
         assert all(merit(dataset, method, metric)[2] < 0 for metric in DELETION)
+        assert merit(dataset, method, "insertion")[2] > 0
         assert (merit(dataset, method, "insertion")[1] > 0) is (dataset == "cifar10")
     for method in PLAIN:
         assert all(merit(dataset, method, metric)[2] < 0 for metric in ("insertion", *DELETION))
+    if dataset == "tiny_imagenet":
+        assert merit(dataset, "sparsified_smoothgrad", "energy_in_box")[1] > 0
 
 
 def test_deletion_to_the_mean_colour_says_little_on_cifar10(merit):

@@ -362,6 +362,8 @@ def test_study_json_says_how_it_was_made(finished):
     (run,) = found["runs"]
     assert run["versions"]["torch"] == version("torch")
     assert run["device"].startswith("cpu")
+    assert run["methods"]["sparse"]["rho"] == mg.SparseMoreauGrad(None).rho  # by default, so the study does not tell it
+    assert run["methods"]["sparse"]["budget"] == small().budget
     assert found["configuration"]["device"] == "cpu"
 
 

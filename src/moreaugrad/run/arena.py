@@ -21,6 +21,7 @@ from moreaugrad.contracts import Counts, Images, Watch
 from moreaugrad.disk.ledger import Row, written
 from moreaugrad.methods.base import Method
 from moreaugrad.run import contest, tally
+from moreaugrad.run.options import told
 from moreaugrad.run.sources import Source, fingerprint
 from moreaugrad.run.study import EXACT, FLOOR, NO_SLOPE, STRONGEST, TRANSFER, Cell, Study
 
@@ -76,6 +77,10 @@ class Arena:
         self._block: Block | None = None
         self._clean: dict[tuple[Any, ...], tuple[Images, Counts]] = {}  # maps of the block
         self._points: dict[Cell, Images] = {}  # of the block, where they are needed again
+
+    def judges(self) -> dict[str, dict[str, Any]]:
+        """All options of the maps that are judged."""
+        return {label: told(method) for label, method in self._judges.items()}
 
     @property
     def device(self) -> torch.device:

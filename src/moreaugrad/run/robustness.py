@@ -66,7 +66,7 @@ def run_study(
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     book = Ledger(folder / "rows.csv", (*COLUMNS, *study.metrics, *COSTS), IDENTITY)
-    ledger.describe(folder / "study.json", arena.configuration(name), _this_run(arena.device, command), book.path)
+    ledger.describe(folder / "study.json", arena.configuration(name), _this_run(arena, command), book.path)
     plan = list(arena.plan())
     rows, done = book.resume(arena.expected(*each) for each in plan)
     with shared_engines(model):
@@ -86,10 +86,13 @@ def _within(watch: Watch, done: int, cells: int, step: int, total: int, info: Ma
     watch(done * TICKS + TICKS * step // max(total, 1), cells * TICKS, info)
 
 
-def _this_run(device: torch.device, command: str) -> dict[str, Any]:
+def _this_run(arena: Arena, command: str) -> dict[str, Any]:
+    """When, where and by which command; also what the judges' methods are by default, which the study does not say."""
+    device = arena.device
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"date": when, "command": command, "device": f"{device} ({card})", "versions": versions()}
+    found = {"date": when, "command": command, "device": f"{device} ({card})", "versions": versions()}
+    return found | {"methods": arena.judges()}
 
 
 def write(study: Study, rows: Sequence[Row], folder: Path) -> list[Row]:
