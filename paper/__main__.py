@@ -20,12 +20,19 @@ RESULTS, QUICK = HERE / "results", HERE.parent / "build" / "paper"
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure is the module of its name; `photos` says that it needs one data set only, the one of largest images."""
+    """A figure is the module of its name.
+
+    `photos`: it needs one data set only, the one of largest images. `rows`: it is made from rows that are kept, so that
+    drawing it again needs no data.
+    """
 
     summary: str
     photos: bool = False
+    rows: bool = False
 
     def needs(self, settings: Settings) -> tuple[str, ...]:
+        if self.rows and settings.redraw:
+            return ()
         return (settings.largest,) if self.photos else settings.datasets
 
 
@@ -35,12 +42,12 @@ FIGURES = {
     "groups": Figure("group-sparse maps for several eta"),
     "compare": Figure("eight methods side by side", photos=True),
     "attack": Figure("maps before and after an attack", photos=True),
-    "robustness": Figure("how far an attack moves maps, against its size"),
-    "noise": Figure("how far random noise moves maps"),
+    "robustness": Figure("how far an attack moves maps, against its size", rows=True),
+    "noise": Figure("how far random noise moves maps", rows=True),
     "intro": Figure("one photo, before and after an attack", photos=True),
-    "fair": Figure("methods on equal terms"),
-    "accuracy": Figure("how well maps find what matters"),
-    "solutions": Figure("whether the problem of a map has one solution"),
+    "fair": Figure("methods on equal terms", rows=True),
+    "accuracy": Figure("how well maps find what matters", rows=True),
+    "solutions": Figure("whether the problem of a map has one solution", rows=True),
     "theory": Figure("the numbers behind the corrections to the theory"),
 }
 

@@ -23,7 +23,7 @@ from paper.jumps import SPREAD, spread
 from paper.ledger import Ledger
 from paper.records import Line, number
 from paper.settings import Settings
-from paper.stamps import facts
+from paper.stamps import facts, hardware
 from paper.studies import LEVEL, counted
 
 RHOS = (0.1, 0.3, 1.0)
@@ -56,6 +56,7 @@ def _measured(ledger: Ledger, budget: int, settings: Settings) -> bool:
         ledger.restart(samples)
     told = {
         name: {"images": len(each), "budget": budget, "trained": each.trained, "digest": each.digest}
+        | {"noise_level": LEVEL, "device": hardware(settings.place)}
         for name, each in samples.items()
     }
     ledger.describe(told, facts("solutions", settings))

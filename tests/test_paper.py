@@ -641,6 +641,15 @@ def test_a_figure_whose_file_is_not_there_is_told(run, told, monkeypatch):
     assert "Traceback" not in err
 
 
+def test_drawing_again_what_is_made_of_rows_needs_no_data(run, tmp_path):
+    nowhere = ("--data", tmp_path / "nowhere", "--out", tmp_path, "--redraw")
+    for name, figure in command.FIGURES.items():
+        code, _, err = run("--figure", name, *nowhere)
+        assert (code == 0) is figure.rows, name
+        assert ("must be a folder with the data sets" in err) is not figure.rows
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".png"]  # there is nothing to be drawn
+
+
 def test_there_is_a_file_for_every_figure():
     from paper_path import ROOT
 

@@ -107,10 +107,12 @@ def test_a_difference_is_that_of_the_images_of_both_and_so_is_its_interval():
     found = summaries.difference(kept(one | {"here": -100.0}), kept(two | {"there": 100.0}), "ssim")
     half = 1.96 * moved.std() / math.sqrt(len(moved))
     assert found["n"] == 300
+    assert found["positive"] == pytest.approx((moved > 0).mean(), abs=1e-12)
     assert found["mean"] == pytest.approx(moved.mean(), rel=1e-12)
     assert found["mean_low"] == pytest.approx(moved.mean() - half, abs=0.1 * half)
     assert found["mean_high"] == pytest.approx(moved.mean() + half, abs=0.1 * half)
     back = summaries.difference(kept(two), kept(one), "ssim")  # by the same draws
+    assert back["positive"] == pytest.approx(1 - found["positive"], abs=1e-12)
     turned = [-found[name] for name in ("mean", "mean_high", "mean_low")]
     assert [back[name] for name in ("mean", "mean_low", "mean_high")] == pytest.approx(turned, rel=1e-9)
 
@@ -123,6 +125,9 @@ def test_a_difference_leaves_out_images_on_which_either_is_not_defined(spoiled):
     given[spoiled]["b"] = None
     found = summaries.difference(*map(kept, given.values()), "ssim")
     assert (found["n"], found["mean"]) == (2, pytest.approx((0.3 + 0.1) / 2))
+    assert found["positive"] == 1
+    tied = summaries.difference(kept({"a": 0.5, "b": 1.0}), kept({"a": 0.5, "b": 0.5}), "ssim")
+    assert tied["positive"] == 0.5  # no difference is none above zero
     none = summaries.difference(kept({"a": None}), kept({"a": 1.0}), "ssim")
     assert none["n"] == 0
     assert math.isnan(none["mean"])
@@ -197,6 +202,11 @@ def test_an_image_without_a_valid_attack_moves_by_noise_alone():
     line = only(curves.summarise(found, "cifar10", "with failures"), metric="ssim", mode="strongest")
     assert (line["n"], line["valid_share"], line["mean"]) == (2, 1.0, pytest.approx(0.35))
     assert rows[3]["ssim"] == "9.0"  # the rows themselves are left alone
+
+
+def test_a_failure_takes_the_noise_of_its_own_method():
+    rows = [*seeds([0.1]), *seeds([0.4], "smoothgrad"), *hit([0.9], valid="0"), *hit([0.9], "smoothgrad", valid="0")]
+    assert [float(each["ssim"]) for each in robustness.with_failures(rows)[2:]] == [0.1, 0.4]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=9))
