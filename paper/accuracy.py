@@ -5,7 +5,6 @@ Clean maps of the network's own prediction, with equal budgets and a common seed
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -76,7 +75,7 @@ def make(settings: Settings) -> bool:
 
 def _measured(ledger: Ledger, terms: Terms, settings: Settings) -> bool:
     """Goes on with the rows; whether all are there."""
-    began = time.monotonic()
+    until = settings.deadline()
     if settings.place.type == "cuda":  # float16 moves such maps by less than another seed
         terms = replace(terms, rows=256, precision="float16")
     samples = {name: sample(name, settings, terms.counts[name]) for name in settings.datasets}
@@ -84,15 +83,9 @@ def _measured(ledger: Ledger, terms: Terms, settings: Settings) -> bool:
         ledger.restart(samples)
     ledger.describe({name: _told(each, terms, settings) for name, each in samples.items()}, facts("accuracy", settings))
     plan = {(name, str(block.start), method): block for name, block, method in _plan(samples)}
-    done = ledger.resume({cell: block.stop - block.start for cell, block in plan.items()})
-    open_ = [cell for cell in plan if cell not in done]
+    sizes = {cell: block.stop - block.start for cell, block in plan.items()}
     with studies.ready(settings.datasets, settings):
-        for cell in open_:
-            late = settings.minutes is not None and time.monotonic() - began >= 60 * settings.minutes
-            if late and cell != open_[0]:  # every run gets on
-                return False
-            ledger.append(measure(samples[cell[0]], plan[cell], cell[2], terms))
-    return True
+        return ledger.go_on(sizes, lambda cell: measure(samples[cell[0]], plan[cell], cell[2], terms), until)
 
 
 def _terms(settings: Settings) -> Terms:

@@ -9,7 +9,8 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,23 @@ class Ledger:
         whole = {cell: rows for cell, rows in cells.items() if cell[0] not in planned or len(rows) == sizes.get(cell)}
         records.write(self.rows, (row for rows in whole.values() for row in rows), self.columns)
         return set(whole)
+
+    def go_on(
+        self,
+        sizes: Mapping[tuple[str, ...], int],
+        measure: Callable[[tuple[str, ...]], Iterable[Mapping[str, Any]]],
+        until: float | None,
+    ) -> bool:
+        """Measures the planned cells that are not there; False: time.monotonic() passed `until` before the last.
+
+        Every run gets on: the first of them is never too late.
+        """
+        done = self.resume(sizes)
+        for number, cell in enumerate(cell for cell in sizes if cell not in done):
+            if number and until is not None and time.monotonic() >= until:
+                return False
+            self.append(measure(cell))
+        return True
 
     def read(self) -> list[dict[str, str]]:
         """All whole lines; a torn last one does not count."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -59,6 +60,10 @@ class Settings:
             reason = str(error).splitlines()[0].rstrip(".")
             raise ValueError(f"--device must be auto, cpu or a GPU that works, got {self.device!r}: {reason}") from None
         return found
+
+    def deadline(self) -> float | None:
+        """When the minutes are over that begin now, by time.monotonic()."""
+        return None if self.minutes is None else time.monotonic() + 60 * self.minutes
 
     @property
     def largest(self) -> str:

@@ -7,7 +7,6 @@ which one is found: then the maps of some images lie far apart, and so can those
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,7 +49,7 @@ def make(settings: Settings) -> bool:
 
 
 def _measured(ledger: Ledger, budget: int, settings: Settings) -> bool:
-    began, counts = time.monotonic(), counted(settings, IMAGES, QUICK)
+    until, counts = settings.deadline(), counted(settings, IMAGES, QUICK)
     samples = {name: sample(name, settings, counts[name]) for name in settings.datasets}
     if settings.restart:
         ledger.restart(samples)
@@ -61,14 +60,9 @@ def _measured(ledger: Ledger, budget: int, settings: Settings) -> bool:
     }
     ledger.describe(told, facts("solutions", settings))
     plan = {(name, str(block.start), f"moreau_{rho:g}"): (block, rho) for name, block, rho in _plan(samples)}
-    done = ledger.resume({cell: block.stop - block.start for cell, (block, _) in plan.items()})
-    open_ = [cell for cell in plan if cell not in done]
+    sizes = {cell: block.stop - block.start for cell, (block, _) in plan.items()}
     with studies.ready(settings.datasets, settings):
-        for cell in open_:
-            if cell != open_[0] and settings.minutes and time.monotonic() - began >= 60 * settings.minutes:
-                return False
-            ledger.append(measure(samples[cell[0]], *plan[cell], budget))
-    return True
+        return ledger.go_on(sizes, lambda cell: measure(samples[cell[0]], *plan[cell], budget), until)
 
 
 def _plan(samples: Mapping[str, Sample]) -> Iterator[tuple[str, slice, float]]:
