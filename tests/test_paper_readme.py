@@ -38,6 +38,8 @@ def unpublished():
         for metric in ("normalised_distance", "topk_intersection", "ssim"):
             lines.append(line(of, "smoothgrad_400", norm, "strongest", metric, 0.3))
             lines.append(line(of, "smoothgrad_400", 0.0, "floor", metric, 0.2, attack="none"))
+    for norm, mode in ((0.0, "floor"), (3.0, "strongest"), (10.0, "strongest")):
+        lines += [line("cifar10", "smoothgrad_quiet", norm, mode, metric, 0.3) for metric in curves.DRAWN]
     for of in names.DATASETS:  # single attacks of the fair test
         for norm in (1.0, 3.0, 10.0):
             lines.append(line(of, "moreau", norm, "implicit:4x16", "normalised_distance", 0.3))
