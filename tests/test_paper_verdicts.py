@@ -203,7 +203,7 @@ def test_some_hundreds_of_samples_explain_where_smoothgrad_starts(told):
 
 def test_other_settings_explain_the_published_curve_of_smoothgrad(told):
     said("With the noise of the other methods, `0.1`, and `200` vectors, two seeds are")
-    said("with it SmoothGrad comes behind MoreauGrad and Sparse MoreauGrad at norm `3`, as published.")
+    said("with it SmoothGrad comes behind MoreauGrad and Sparse MoreauGrad at norm `3`, as published:")
     printed = {
         point["epsilon"]: point["value"]
         for point in curves.read_published()
