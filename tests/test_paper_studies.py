@@ -54,7 +54,7 @@ def test_the_fair_test_tries_all_derivatives_and_the_points_of_others(told):
     fair.make(told)
     lines = read(told.out / "fair.csv")
     modes = {line["mode"].partition(":")[0] for line in lines if line["method"] == "sparse_moreau"}
-    shared = {"floor", "chance", "transfer", "sign", "strongest"}
+    shared = {"floor", "chance", "transfer", "sign", "first", "strongest"}
     assert modes == shared | {"frozen", "unrolled", "implicit"}
     assert {line["mode"] for line in lines if line["method"] == "smoothgrad"} == shared | {"exact"}
     assert {line["method"] for line in read(told.out / "paired.csv")} >= {"moreau", "sparse_moreau"}

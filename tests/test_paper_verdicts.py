@@ -370,3 +370,11 @@ def test_deletion_to_the_mean_colour_says_little_on_cifar10(merit):
     said("a random map does as well as SmoothGrad there")
     _, low, high = merit("cifar10", "random", "deletion")
     assert low < 0 < high
+
+
+def test_few_maps_jump_in_the_sweep_of_rho():
+    said("No map jumped at the two smaller rho, and one of all at `rho = 1`: too few to measure")
+    far: dict[float, int] = {}
+    for line in Results(FOLDER).lines("solutions.csv"):
+        far[float(line["rho"])] = far.get(float(line["rho"]), 0) + int(line["far"])
+    assert far == {0.1: 0, 0.3: 0, 1.0: 1}
