@@ -36,8 +36,9 @@ def bench():
         yield SimpleNamespace(main=import_module("benchmarks.violations"), **parts)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def draw():
+    """Begun anew for each test, so that none depends on those that ran before it."""
     return torch.Generator().manual_seed(1)
 
 
