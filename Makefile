@@ -1,11 +1,12 @@
 # Needs git, make and a Python 3.11 or newer with pip and venv; everything else goes into .venv.
 #   make demo   explains a photo in several ways and leaves pictures under demo/
 #   make test   the tests
-#   make paper  the figures of the paper, into paper/results; QUICK=1: few small images, into build/paper
+#   make paper  the figures of the paper, into OUT (paper/results); QUICK=1: few small images, into build/paper
 # Another interpreter: make test PYTHON=python3.13. More workers: make test WORKERS=8.
 
 PYTHON ?= python3
 WORKERS ?= 2
+OUT ?= $(if $(QUICK),build/paper,paper/results)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,7 +46,7 @@ demo: $(READY)
 paper: $(READY)
 	@test -n "$(MOREAUGRAD_DATA)" || { \
 	    echo "make paper needs the data sets; name their folder, as in: make paper MOREAUGRAD_DATA=DIR" >&2; exit 2; }
-	$(BIN)/python -m paper --figure all --data "$(MOREAUGRAD_DATA)" $(if $(QUICK),--quick --out build/paper,--out paper/results)
+	$(BIN)/python -m paper --figure all --data "$(MOREAUGRAD_DATA)" $(if $(QUICK),--quick) --out "$(OUT)"
 
 test: $(READY)
 	$(BIN)/pytest -m "$(MARKS)" -n $(WORKERS)

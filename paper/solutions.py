@@ -105,7 +105,7 @@ def summarise(rows: Sequence[Mapping[str, str]], told: Mapping[str, Mapping[str,
         groups.setdefault((row["dataset"], number(row["rho"])), []).append(number(row["distance"]))
     order = list(names.DATASETS)
     return [
-        {"dataset": dataset, "rho": rho, "n": len(groups[dataset, rho])}
+        {"dataset": dataset, "rho": rho}
         | spread(groups[dataset, rho])
         | {"gradients": told.get(dataset, {}).get("budget")}
         for dataset, rho in sorted(groups, key=lambda of: (order.index(of[0]), of[1]))
