@@ -22,10 +22,10 @@ from torch import Tensor
 
 import moreaugrad as mg
 from benchmarks import record
-from moreaugrad.core.certificates import topk_overlap
-from moreaugrad.zoo.checkpoint import read_notes
-from moreaugrad.zoo.classifier import Classifier
-from moreaugrad.zoo.pixels import in_pixels
+from moreaugrad.certificates.theory import topk_overlap
+from moreaugrad.models.checkpoint import read_notes
+from moreaugrad.models.classifier import Classifier
+from moreaugrad.models.pixels import in_pixels
 
 SHARES = (0.02, 0.05, 0.1, 0.2)  # epsilon / sigma
 

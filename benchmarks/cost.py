@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 import moreaugrad as mg
 from benchmarks import photos, record
+from moreaugrad.cli.method_options import make_method, taken
 from moreaugrad.methods import QUALITY
-from moreaugrad.run.options import make_method, taken
 
 Rival = Callable[[], Any]
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import moreaugrad as mg
 from benchmarks import photos, record
-from moreaugrad.run.contest import slope
+from moreaugrad.studies.setup import slope
 
 
 def derivative(

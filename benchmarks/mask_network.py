@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import record
-from moreaugrad.core.masking import Phi
 from moreaugrad.data.arrays import read_cifar10
 from moreaugrad.methods.cam import GradCam
-from moreaugrad.methods.mask_network import MaskNetwork
-from moreaugrad.zoo import load_model
+from moreaugrad.methods.mask_network.mask_network import MaskNetwork
+from moreaugrad.methods.mask_network.networks import Phi
+from moreaugrad.models import load_model
 
 AT_ONCE = 2000  # rows per call of the classifier
 

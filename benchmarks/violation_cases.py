@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import moreaugrad as mg
-from moreaugrad.core import certificates as cert
+from moreaugrad.certificates import theory as cert
 
 PRIORS = ("none", "l1", "group")
 Choice = TypeVar("Choice")

@@ -14,10 +14,10 @@ from torch import Tensor
 
 import moreaugrad as mg
 from benchmarks.violation_cases import PRIORS, Case, Threshold, constant, method_of, pick
-from moreaugrad.core.noise import antithetic
-from moreaugrad.core.smoothness import smoothness
+from moreaugrad.certificates.lipschitz_bounds import smoothness
 from moreaugrad.data.arrays import read_cifar10
-from moreaugrad.zoo.checkpoint import WeightsUnavailableError
+from moreaugrad.model.noise import antithetic
+from moreaugrad.models.checkpoint import WeightsUnavailableError
 
 CAT = Path(__file__).parent.parent / "docs" / "chelsea.jpg"
 SEED, SIGMA = 5, 0.1  # of frozen noise

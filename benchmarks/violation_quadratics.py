@@ -24,7 +24,7 @@ from benchmarks.violation_cases import (
     uniform,
     units,
 )
-from moreaugrad.core import certificates as cert
+from moreaugrad.certificates import theory as cert
 
 KINDS = ("random", "isotropic", "sharp")
 SIZES = (2, 3, 4, 8, 16, 32)

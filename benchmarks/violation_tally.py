@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from benchmarks.violation_attackers import Duel, Look
-from moreaugrad.core import certificates as cert
+from moreaugrad.certificates import theory as cert
 
 SLACK = 1 + 1e-9  # for the rounding of norms
 SOLVED = 1e-10  # a map with a larger residual, of its dual gradient's length or of 1, is no attempt

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import moreaugrad as mg
-from moreaugrad.methods.sharing import shared_engines
+from moreaugrad.model.sharing import shared_engines
 from paper import curves
 from paper.datasets import load, sample
 from paper.settings import DATASETS, Settings

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from moreaugrad.disk import pictures
+from moreaugrad.plotting import pictures
 from paper import names, records
 
 DOTS = 100  # per inch

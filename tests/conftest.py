@@ -24,7 +24,7 @@ settings.load_profile("untimed")
 def run(capsys):
     """Runs a command in this process: exit code, stdout, stderr."""
 
-    from moreaugrad.run.cli import main
+    from moreaugrad.cli.app import main
 
     def go(*arguments):
         with pytest.raises(SystemExit) as stop:

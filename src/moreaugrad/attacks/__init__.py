@@ -3,7 +3,7 @@
 Listing the table imports no torch; `ATTACKS[name](method, epsilon, **options)` makes an attack.
 """
 
-from moreaugrad.tables import Entry, Table
+from moreaugrad.registry import Entry, Table
 
 _MAP = frozenset({"map", "slope"})  # changes the map and keeps the prediction; needs a map with a derivative
 _CLASS = frozenset({"class"})  # changes the prediction

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from moreaugrad import checks
+from moreaugrad import validate
+from moreaugrad.attacks import checks as rules
 from moreaugrad.attacks.descent import Aim, Found, LengthSteps, Rule, ShrinkingSteps, SignSteps, descend
 from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.space import NORMS, Space, distance, pixels
 from moreaugrad.attacks.victim import Maps, Victim, outputs, settled, smoothed
-from moreaugrad.checks import attacks as rules
-from moreaugrad.contracts import Counts, Flags, Images, PerImage, Target, Watch, unwatched
-from moreaugrad.shapes import spread
+from moreaugrad.batch import spread
+from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch, unwatched
 
 log = logging.getLogger("moreaugrad")
 
@@ -43,8 +43,8 @@ class Attack:
 
     def __post_init__(self) -> None:
         rules.epsilon(self.epsilon, self.unbounded)
-        checks.one_of("norm", self.norm, dict.fromkeys(self.norms))
-        checks.at_least("seed", self.seed, 0)
+        validate.one_of("norm", self.norm, dict.fromkeys(self.norms))
+        validate.at_least("seed", self.seed, 0)
         rules.box_form(self.box)
 
     @property
@@ -58,7 +58,7 @@ class Attack:
 
     def _attack(self, inputs: Tensor, target: Target, run: Callable[[Space, Victim], Attacked]) -> Attacked:
         x = rules.images(inputs)
-        checks.evaluating(self.model)
+        validate.evaluating(self.model)
         with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng([x.device] if x.is_cuda else []):
             x = x.detach().clone(memory_format=torch.contiguous_format)
             space = self._space(x)
@@ -129,13 +129,13 @@ class MapAttack(Attack):
     def __post_init__(self) -> None:
         Attack.__post_init__(self)
         rules.attackable(self.attacked)
-        checks.at_least("steps", self.steps, 1)
-        checks.at_least("restarts", self.restarts, 1)
-        checks.positive("beta", self.beta)
+        validate.at_least("steps", self.steps, 1)
+        validate.at_least("restarts", self.restarts, 1)
+        validate.positive("beta", self.beta)
         rules.rule(self.rule, self.norm, RULES)
         rules.surrogate(self.surrogate)
         if self.step_size is not None:
-            checks.positive("step_size", self.step_size)
+            validate.positive("step_size", self.step_size)
 
     def reference(self, clean: Images, victim: Victim, space: Space) -> Any:
         """What is fixed at the clean map, such as its largest entries."""

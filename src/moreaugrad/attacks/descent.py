@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad.attacks.space import Space
-from moreaugrad.contracts import Flags, Images, PerImage, Watch, unwatched
-from moreaugrad.shapes import norm, spread
+from moreaugrad.batch import norm, spread
+from moreaugrad.types import Flags, Images, PerImage, Watch, unwatched
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad.attacks.topk import largest
-from moreaugrad.contracts import Images, PerImage
-from moreaugrad.shapes import spread, total
+from moreaugrad.batch import spread, total
+from moreaugrad.types import Images, PerImage
 
 Maps = tuple[Float[Tensor, "n 1 h w"], ...]  # one for each class that is looked at
 Loss = Callable[[Maps, Maps], PerImage]  # of the maps now and of those before; small is fooled

@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from moreaugrad import checks
+from moreaugrad import validate
+from moreaugrad.attacks import checks as rules
 from moreaugrad.attacks.base import Attack
 from moreaugrad.attacks.victim import Victim, outputs
-from moreaugrad.checks import attacks as rules
-from moreaugrad.contracts import Flags, Images, PerImage
-from moreaugrad.core.engine import Engine
-from moreaugrad.core.scores import ClassScore, safe_rows
+from moreaugrad.model.prepared import Engine
+from moreaugrad.model.score import ClassScore, safe_rows
+from moreaugrad.types import Flags, Images, PerImage
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Misled(Victim):
         """The named class's logit less the largest other one, with its gradient."""
 
         def forward(rows: Images, classes: Int[Tensor, "r"]) -> PerImage:
-            return leads(checks.output(self.model(rows), len(rows)).to(rows.dtype), classes)
+            return leads(validate.output(self.model(rows), len(rows)).to(rows.dtype), classes)
 
         return ClassScore(_engine(forward, x), None, len(x), (self.named,))
 

@@ -14,16 +14,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from moreaugrad.attacks import checks_directed as directed
 from moreaugrad.attacks.base import MapAttack
 from moreaugrad.attacks.descent import Aim, Found, Rule
 from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.space import Space
 from moreaugrad.attacks.topk import salience, shares
 from moreaugrad.attacks.victim import Maps, Victim, logits, outputs
-from moreaugrad.checks import directed, positive
-from moreaugrad.contracts import Counts, Images, PerImage, Watch
+from moreaugrad.batch import total
 from moreaugrad.metrics.similarity import pearson
-from moreaugrad.shapes import total
+from moreaugrad.types import Counts, Images, PerImage, Watch
+from moreaugrad.validate import positive
 
 Planes = Float[Tensor, "n h w"]
 

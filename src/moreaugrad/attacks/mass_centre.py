@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from moreaugrad.attacks import checks_directed as directed
 from moreaugrad.attacks.base import MapAttack
 from moreaugrad.attacks.descent import Aim, Rule
 from moreaugrad.attacks.space import Space
 from moreaugrad.attacks.topk import salience, shares
 from moreaugrad.attacks.victim import Victim
-from moreaugrad.checks import directed
-from moreaugrad.contracts import Images, PerImage
-from moreaugrad.shapes import spread, total
+from moreaugrad.batch import spread, total
+from moreaugrad.types import Images, PerImage
 
 Points = Float[Tensor, "n 2"]
 

@@ -17,18 +17,18 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from moreaugrad import checks
+from moreaugrad import validate
+from moreaugrad.attacks import checks as rules
+from moreaugrad.attacks import checks_fooling as asked
 from moreaugrad.attacks.base import Attack
 from moreaugrad.attacks.fooled_maps import KINDS, Maps
 from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.space import Space
 from moreaugrad.attacks.topk import salience
 from moreaugrad.attacks.victim import Victim, on, outputs, settled
-from moreaugrad.checks import attacks as rules
-from moreaugrad.checks import fooling as asked
-from moreaugrad.contracts import Images, Watch, unwatched
-from moreaugrad.core.engine import numerics
-from moreaugrad.shapes import total
+from moreaugrad.batch import total
+from moreaugrad.model.prepared import numerics
+from moreaugrad.types import Images, Watch, unwatched
 
 log = logging.getLogger("moreaugrad")
 
@@ -81,11 +81,11 @@ class ModelFooling(Attack):
         Attack.__post_init__(self)
         asked.no_ball(self.epsilon)
         rules.attackable(self.attacked)
-        checks.one_of("kind", self.kind, KINDS)
-        checks.not_negative("lam", self.lam)
-        checks.positive("lr", self.lr)
-        checks.at_least("steps", self.steps, 1)
-        checks.at_least("batch_size", self.batch_size, 1)
+        validate.one_of("kind", self.kind, KINDS)
+        validate.not_negative("lam", self.lam)
+        validate.positive("lr", self.lr)
+        validate.at_least("steps", self.steps, 1)
+        validate.at_least("batch_size", self.batch_size, 1)
         asked.two_classes(self.kind, self.classes)
         asked.network(self.model)
 
@@ -98,7 +98,7 @@ class ModelFooling(Attack):
         for name, given in (("validation", validation), ("fooling", fooling)):
             if given is not None:
                 asked.pairs(name, given)
-        checks.evaluating(self.model)
+        validate.evaluating(self.model)
         where = _device(self.model)
         with (
             torch.inference_mode(False),
@@ -161,7 +161,7 @@ class ModelFooling(Attack):
                 break
             before = self._maps(original, *shown, together=True) if kind.remembers else ()
             with torch.enable_grad(), numerics("float32", batch[0].is_cuda):
-                ce = F.cross_entropy(checks.output(network(batch[0]), len(batch[0])), batch[1])
+                ce = F.cross_entropy(validate.output(network(batch[0]), len(batch[0])), batch[1])
                 asked.finite(ce.detach(), step)
                 maps = self._maps(method, *shown, graph=self.lam > 0, together=True)
                 fooling = kind.loss(maps, before).mean()

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import torch
 
-from moreaugrad import checks
+from moreaugrad import validate
 from moreaugrad.attacks.base import Attack
 from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.space import NORMS, Space
 from moreaugrad.attacks.victim import Victim
-from moreaugrad.contracts import Images, Watch
-from moreaugrad.core.noise import Smoothing, antithetic, apart
-from moreaugrad.shapes import spread
+from moreaugrad.batch import spread
+from moreaugrad.model.noise import Smoothing, antithetic, apart
+from moreaugrad.types import Images, Watch
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Noise(Attack):
 
     def __post_init__(self) -> None:
         Attack.__post_init__(self)
-        checks.at_least("tries", self.tries, 1)
+        validate.at_least("tries", self.tries, 1)
 
     def run(self, space: Space, victim: Victim, watch: Watch) -> Attacked:
         at = self._once(space) if self.norm == "plain" else self._redrawn(space, victim, watch)

@@ -13,21 +13,21 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from moreaugrad import checks
+from moreaugrad import validate
+from moreaugrad.attacks import checks as rules
+from moreaugrad.attacks import checks_patch as patches
 from moreaugrad.attacks.base import MapAttack
 from moreaugrad.attacks.descent import Aim, descend
 from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.space import Space
 from moreaugrad.attacks.topk import salience
 from moreaugrad.attacks.victim import Victim, outputs
-from moreaugrad.checks import attacks as rules
-from moreaugrad.checks import layers
-from moreaugrad.checks import patch as patches
-from moreaugrad.contracts import Counts, Flags, Images, PerImage, Target, Watch
-from moreaugrad.core.engine import Engine
-from moreaugrad.core.noise import antithetic, apart
-from moreaugrad.core.scores import ClassScore, safe_rows
-from moreaugrad.shapes import total
+from moreaugrad.batch import total
+from moreaugrad.methods import checks_layers as layers
+from moreaugrad.model.noise import antithetic, apart
+from moreaugrad.model.prepared import Engine
+from moreaugrad.model.score import ClassScore, safe_rows
+from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch
 
 Mask = Bool[Tensor, "h w"]
 
@@ -80,7 +80,7 @@ class Patch(MapAttack):
         patches.size(self.size)
         patches.pair("position", self.position, 0)
         patches.steps(self.rule, self.step_size)
-        checks.positive("lam", self.lam)
+        validate.positive("lam", self.lam)
         layers.yes_or_no("hide", self.hide)
         layers.yes_or_no("compare", self.compare)
 

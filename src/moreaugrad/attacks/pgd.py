@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import torch
 
-from moreaugrad import checks
+from moreaugrad import validate
 from moreaugrad.attacks.base import Attack
 from moreaugrad.attacks.descent import Aim, LengthSteps, Rule, SignSteps, descend
 from moreaugrad.attacks.goal import ClassAttack, Misled, said
 from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.space import Space
 from moreaugrad.attacks.victim import Victim
-from moreaugrad.contracts import Flags, Images, PerImage, Watch
+from moreaugrad.types import Flags, Images, PerImage, Watch
 
 log = logging.getLogger("moreaugrad")
 
@@ -35,11 +35,11 @@ class Pgd(ClassAttack):
 
     def __post_init__(self) -> None:
         Attack.__post_init__(self)
-        checks.at_least("steps", self.steps, 1)
-        checks.at_least("restarts", self.restarts, 1)
-        checks.flag("random_start", self.random_start)
+        validate.at_least("steps", self.steps, 1)
+        validate.at_least("restarts", self.restarts, 1)
+        validate.flag("random_start", self.random_start)
         if self.step_size is not None:
-            checks.positive("step_size", self.step_size)
+            validate.positive("step_size", self.step_size)
 
     def _moves(self) -> Rule:
         length = self.step_size or self.epsilon / 4

@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from moreaugrad.attacks import checks_directed as directed
 from moreaugrad.attacks.base import MapAttack
 from moreaugrad.attacks.space import Space
 from moreaugrad.attacks.topk import salience, shares
 from moreaugrad.attacks.victim import Victim
-from moreaugrad.checks import directed
-from moreaugrad.contracts import Images, PerImage
+from moreaugrad.batch import total
 from moreaugrad.metrics.localisation import regions
-from moreaugrad.shapes import total
+from moreaugrad.types import Images, PerImage
 
 Inside = Bool[Tensor, "n h w"]
 

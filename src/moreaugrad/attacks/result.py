@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from moreaugrad.contracts import Counts, Flags, Images, PerImage
+from moreaugrad.types import Counts, Flags, Images, PerImage
 
 
 @dataclass(frozen=True, slots=True)

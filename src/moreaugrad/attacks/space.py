@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from moreaugrad.contracts import Images, PerImage
-from moreaugrad.core.noise import antithetic, apart
-from moreaugrad.shapes import norm, spread
+from moreaugrad.batch import norm, spread
+from moreaugrad.model.noise import antithetic, apart
+from moreaugrad.types import Images, PerImage
 
 NORMS = ("l2", "linf")
 

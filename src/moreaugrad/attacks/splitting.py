@@ -12,8 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from moreaugrad.contracts import Images
-from moreaugrad.priors.group import Group
+from moreaugrad.envelope.priors_group import Group
+from moreaugrad.types import Images
 
 
 @dataclass(frozen=True, slots=True)

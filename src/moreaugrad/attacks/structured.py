@@ -9,17 +9,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from moreaugrad import checks
+from moreaugrad import validate
 from moreaugrad.attacks.base import Attack
 from moreaugrad.attacks.goal import ClassAttack, Misled, leads, said
 from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.space import Space
 from moreaugrad.attacks.splitting import GroupSparse, Splitting, Within
 from moreaugrad.attacks.victim import Victim
-from moreaugrad.contracts import Flags, Images, PerImage, Watch
-from moreaugrad.core.scores import ClassScore
-from moreaugrad.priors.groups import make_groups
-from moreaugrad.shapes import norm, spread
+from moreaugrad.batch import norm, spread
+from moreaugrad.envelope.groups import make_groups
+from moreaugrad.model.score import ClassScore
+from moreaugrad.types import Flags, Images, PerImage, Watch
 
 POLISH = 100  # by how much gamma is lowered where only the support is left to change
 FLOOR = 0.03  # share of the smallest entries that leave the support
@@ -54,16 +54,16 @@ class Structured(ClassAttack):
     def __post_init__(self) -> None:
         Attack.__post_init__(self)
         for name in ("gamma", "c", "rho", "alpha"):
-            checks.positive(name, getattr(self, name))
+            validate.positive(name, getattr(self, name))
         for name in ("tau", "confidence"):
-            checks.not_negative(name, getattr(self, name))
+            validate.not_negative(name, getattr(self, name))
         for name in ("rounds", "iterations"):
-            checks.at_least(name, getattr(self, name), 1)
+            validate.at_least(name, getattr(self, name), 1)
         for name in ("growing", "refine", "official"):
-            checks.flag(name, getattr(self, name))
+            validate.flag(name, getattr(self, name))
 
     def _space(self, x: Images) -> Space:
-        checks.groups(self.groups, tuple(x.shape))
+        validate.groups(self.groups, tuple(x.shape))
         return Attack._space(self, x)
 
     def run(self, space: Space, victim: Victim, watch: Watch) -> Attacked:

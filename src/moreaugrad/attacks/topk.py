@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from moreaugrad.attacks import checks as rules
 from moreaugrad.attacks.base import MapAttack
 from moreaugrad.attacks.space import Space
 from moreaugrad.attacks.victim import Victim
-from moreaugrad.checks import attacks as rules
-from moreaugrad.checks.maps import top
-from moreaugrad.contracts import Images, PerImage
+from moreaugrad.batch import spread, total
+from moreaugrad.metrics.checks import top
 from moreaugrad.metrics.similarity import count, leading
-from moreaugrad.shapes import spread, total
+from moreaugrad.types import Images, PerImage
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from moreaugrad.checks import attacks as checks
-from moreaugrad.contracts import Flags, Images
-from moreaugrad.core.engine import Engine, numerics
-from moreaugrad.core.noise import settle
-from moreaugrad.core.scores import ClassScore, padded_to, safe_rows
-from moreaugrad.core.surgery import frozen, has_kinks, with_softplus
+from moreaugrad.attacks import checks
+from moreaugrad.model.noise import settle
+from moreaugrad.model.prepared import Engine, numerics
+from moreaugrad.model.score import ClassScore, padded_to, safe_rows
+from moreaugrad.model.surgery import frozen, has_kinks, with_softplus
+from moreaugrad.types import Flags, Images
 
 log = logging.getLogger("moreaugrad")
 

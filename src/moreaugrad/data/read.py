@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from moreaugrad.contracts import Item
+from moreaugrad.types import Item
 
 MOST_PIXELS = 100_000_000  # a file of a few kilobytes can claim to hold gigabytes
 

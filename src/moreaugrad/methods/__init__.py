@@ -3,7 +3,7 @@
 Listing the table imports no torch; `METHODS[name](model, **options)` makes a method.
 """
 
-from moreaugrad.tables import Entry, Table
+from moreaugrad.registry import Entry, Table
 
 QUALITY = {"fast": 160, "balanced": 800, "best": 3200}  # sample-gradients per image
 
@@ -22,7 +22,7 @@ METHODS = Table(
         frozenset({"signed", "deterministic", "differentiable", "baseline", "residual"}),
     ),
     deeplift=Entry(
-        "moreaugrad.methods.deeplift:DeepLift",
+        "moreaugrad.methods.deeplift.deeplift:DeepLift",
         "difference from a baseline, shared out by the rescale rule; sums to the change of the score",
         frozenset({"signed", "deterministic", "baseline", "residual"}),
     ),
@@ -57,7 +57,7 @@ METHODS = Table(
         _LAYER,
     ),
     normgrad=Entry(
-        "moreaugrad.methods.normgrad:NormGrad",
+        "moreaugrad.methods.normgrad.normgrad:NormGrad",
         "how much each position adds to the gradient of a layer's weights; one layer or several",
         _LAYER,
     ),
@@ -67,12 +67,12 @@ METHODS = Table(
         frozenset({"slow"}),
     ),
     fgvis=Entry(
-        "moreaugrad.methods.fgvis:FGVis",
+        "moreaugrad.methods.fgvis.fgvis:FGVis",
         "fine mask that keeps (or deletes) the class without waking a neuron that was silent",
         frozenset({"slow"}),
     ),
     mask_network=Entry(
-        "moreaugrad.methods.mask_network:MaskNetwork",
+        "moreaugrad.methods.mask_network.mask_network:MaskNetwork",
         "mask from a network trained once for a classifier by `moreaugrad train-mask`; forward pass only",
         frozenset({"deterministic", "differentiable", "trained"}),
     ),

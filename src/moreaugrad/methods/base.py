@@ -16,21 +16,21 @@ from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
-from moreaugrad import checks
-from moreaugrad.contracts import ForwardFunc, Images, Outcome, Target, Watch
-from moreaugrad.core import targets
-from moreaugrad.core.engine import HALF, MANY, PRECISIONS, Engine
-from moreaugrad.core.engine import settle as precision_for
-from moreaugrad.core.noise import settle
-from moreaugrad.core.packing import Packing
-from moreaugrad.core.scores import KINDS, ClassScore, safe_block, safe_rows
-from moreaugrad.disk.explanation import Explanation
+from moreaugrad import validate
+from moreaugrad.batch import put, roomy
 from moreaugrad.methods import QUALITY
 from moreaugrad.methods.call import Asked, Call, answer, arguments, black, further, plain, shape, target_told
 from moreaugrad.methods.progress import progress
-from moreaugrad.methods.sharing import Engines, engines_of
 from moreaugrad.methods.traits import Traits
-from moreaugrad.shapes import put, roomy
+from moreaugrad.model import targets
+from moreaugrad.model.noise import settle
+from moreaugrad.model.packing import Packing
+from moreaugrad.model.prepared import HALF, MANY, PRECISIONS, Engine
+from moreaugrad.model.prepared import settle as precision_for
+from moreaugrad.model.score import KINDS, ClassScore, safe_block, safe_rows
+from moreaugrad.model.sharing import Engines, engines_of
+from moreaugrad.results import Explanation
+from moreaugrad.types import ForwardFunc, Images, Outcome, Target, Watch
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,15 +44,15 @@ class Method(Traits, Attribution):  # type: ignore[misc]
     apart: float | None = field(default=None, kw_only=True)  # second derivatives by gradients so far apart; None: exact
 
     def __post_init__(self) -> None:
-        checks.one_of("score", self.score, KINDS)
+        validate.one_of("score", self.score, KINDS)
         if self.precision is not None:
-            checks.one_of("precision", self.precision, dict.fromkeys(PRECISIONS))
-        checks.flag("compile", self.compile)
+            validate.one_of("precision", self.precision, dict.fromkeys(PRECISIONS))
+        validate.flag("compile", self.compile)
         if self.apart is not None:
-            checks.positive("apart", self.apart)
+            validate.positive("apart", self.apart)
         budget = getattr(self, "budget", None)
         if isinstance(budget, str):
-            checks.one_of("budget", budget, QUALITY)
+            validate.one_of("budget", budget, QUALITY)
             object.__setattr__(self, "budget", QUALITY[budget])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -124,10 +124,10 @@ class Method(Traits, Attribution):  # type: ignore[misc]
 
     def _explain(self, asked: Asked, show_progress: bool, callback: Watch | None) -> list[Explanation]:
         inputs, graph = asked.inputs, asked.create_graph
-        given = checks.inputs(inputs)
-        checks.evaluating(self.forward_func)
-        checks.can("create_graph=True", graph, self.differentiable, self.get_name())
-        target = checks.target(asked.target, len(given[0]))
+        given = validate.inputs(inputs)
+        validate.evaluating(self.forward_func)
+        validate.can("create_graph=True", graph, self.differentiable, self.get_name())
+        target = validate.target(asked.target, len(given[0]))
         packing = Packing.of(given)
         x = packing.pack(given, graph)
         baseline = self._baseline(asked.baselines, given, packing)
@@ -195,21 +195,21 @@ class Method(Traits, Attribution):  # type: ignore[misc]
 
     def _baseline(self, asked: Any, given: tuple[Tensor, ...], packing: Packing) -> Images | None:
         """What the inputs are compared with, in the form that methods take."""
-        checks.can("baselines", asked is not None, self.reference is not None, self.get_name())
+        validate.can("baselines", asked is not None, self.reference is not None, self.get_name())
         if self.reference is None:
             return None
         if asked is None and self.reference == "black":
             asked = black(self.forward_func, given)
-        return packing.pack(checks.baselines(0 if asked is None else asked, given))
+        return packing.pack(validate.baselines(0 if asked is None else asked, given))
 
     def _engine(self, x: Images, given: Sequence[Tensor], asked: int | None, graph: bool) -> Engine:
         """What will run the network: the one of the last call where that fits."""
         if asked is not None:
-            checks.at_least("internal_batch_size", asked, 1)
+            validate.at_least("internal_batch_size", asked, 1)
         precision = precision_for("float32" if graph and self.precision is None else self.precision, given)
         twice = graph and self.apart is None  # what is compiled cannot be differentiated twice, and halves overflow
         if twice and precision in HALF:
-            precision = "tf32" if checks.has_tf32(given[0]) else "float32"
+            precision = "tf32" if validate.has_tf32(given[0]) else "float32"
         compiled = self.compile if self.compile is not None else x.is_cuda and len(x) >= MANY
         key = (precision, compiled and not twice, self.apart)
         engine = self._engines.setdefault(key, Engine(self.forward_func, *key))
@@ -231,9 +231,9 @@ class Method(Traits, Attribution):  # type: ignore[misc]
             output = score.outputs(x, targeted=not (predict and score.target is None))
             if predict and score.target is None and output.ndim == 2 and output.shape[1] > 1:
                 score.target = output.argmax(1)
-            checks.target_fits(score.target, tuple(output.shape), score.kind)
+            validate.target_fits(score.target, tuple(output.shape), score.kind)
             value = targets.select(KINDS[score.kind](output.to(x.dtype)), score.target)
-            checks.finite_score(value)
+            validate.finite_score(value)
             if not plain:
                 score.prepare(x, output)
         score.target = targets.placed(score.target, x)

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from moreaugrad.contracts import Counts, ForwardFunc, Images, Target, Watch
-from moreaugrad.core.noise import Smoothing
-from moreaugrad.core.packing import Packing
-from moreaugrad.core.scores import ClassScore
-from moreaugrad.core.smoothed import SmoothedScore
-from moreaugrad.disk.explanation import Explanation
+from moreaugrad.model.noise import Smoothing
+from moreaugrad.model.packing import Packing
+from moreaugrad.model.score import ClassScore
+from moreaugrad.model.smoothing import SmoothedScore
+from moreaugrad.results import Explanation
+from moreaugrad.types import Counts, ForwardFunc, Images, Target, Watch
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,14 +10,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from moreaugrad.checks import layers as checks
-from moreaugrad.contracts import Outcome
-from moreaugrad.core import targets
-from moreaugrad.core.layers import Seen, read
-from moreaugrad.core.where import Planes, last_layer, planes, pooled
+from moreaugrad.batch import total
+from moreaugrad.methods import checks_layers
 from moreaugrad.methods.call import Call
-from moreaugrad.methods.layered import OneLayer, enlarged
-from moreaugrad.shapes import total
+from moreaugrad.methods.layer_capture import Seen, read
+from moreaugrad.methods.layer_search import Planes, last_layer, planes, pooled
+from moreaugrad.methods.layers import OneLayer, enlarged
+from moreaugrad.model import targets
+from moreaugrad.types import Outcome
 
 PerChannel = Float[Tensor, "n k"]
 Coarse = Float[Tensor, "n 1 h w"]
@@ -35,7 +35,7 @@ class Cam(OneLayer):
 
     def __post_init__(self) -> None:
         OneLayer.__post_init__(self)
-        checks.logits_only(self.score)
+        checks_layers.logits_only(self.score)
         object.__setattr__(self, "precision", "float32")  # as the check of the logit needs it
 
     @property
@@ -47,13 +47,15 @@ class Cam(OneLayer):
         *layers, head = self.found(call, pooled)
         linear, told = self.model.get_submodule(head), self.told()
         assert isinstance(linear, nn.Linear)
-        checks.head(bool(told or layers), f"{head!r}, whose input is the mean of no layer's output")
+        checks_layers.head(bool(told or layers), f"{head!r}, whose input is the mean of no layer's output")
         name = told or layers[0]
 
         def make(seen: Seen) -> tuple[Tensor, ...]:
             features = planes(name, seen.outputs[0], size)
             width = features.shape[1]
-            checks.head(width == linear.in_features, f"{width} channels at {name!r} for {linear.in_features} inputs")
+            checks_layers.head(
+                width == linear.in_features, f"{width} channels at {name!r} for {linear.in_features} inputs"
+            )
             weight = linear.weight.to(features.dtype)
             bias = weight.new_zeros(len(weight)) if linear.bias is None else linear.bias.to(weight.dtype)
             classes = torch.arange(len(weight), device=weight.device).expand(len(features), -1)
@@ -66,7 +68,9 @@ class Cam(OneLayer):
         worst = float((gap / largest.clamp_min(1e-30)).detach().max())
         kind = call.packing.dtypes[0]
         near = 1e-4 if kind in (torch.float32, torch.float64) else 16 * torch.finfo(kind).eps
-        checks.head(worst <= near, f"a map at {name!r} whose mean misses the logit by {worst:.2g} of the largest")
+        checks_layers.head(
+            worst <= near, f"a map at {name!r} whose mean misses the logit by {worst:.2g} of the largest"
+        )
         call.watch(1, 1, {})
         return Outcome(enlarged(coarse, size), gradients=call.each(0), coarse=coarse)
 
@@ -84,7 +88,7 @@ class GradCam(OneLayer):
 
     def __post_init__(self) -> None:
         OneLayer.__post_init__(self)
-        checks.yes_or_no("relu", self.relu)
+        checks_layers.yes_or_no("relu", self.relu)
 
     def compute(self, call: Call) -> Outcome:
         return _weighted(self, call, lambda features, gradient: means(gradient), self.relu)
@@ -103,7 +107,7 @@ class GradCamPlusPlus(OneLayer):
 
     def __post_init__(self) -> None:
         OneLayer.__post_init__(self)
-        checks.yes_or_no("normalise_alpha", self.normalise_alpha)
+        checks_layers.yes_or_no("normalise_alpha", self.normalise_alpha)
 
     def compute(self, call: Call) -> Outcome:
         return _weighted(self, call, self.weights, relu=True)

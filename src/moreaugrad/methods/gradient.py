@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moreaugrad.contracts import Outcome
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.call import Call
+from moreaugrad.types import Outcome
 
 
 @dataclass(frozen=True, eq=False)

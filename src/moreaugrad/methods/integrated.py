@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from moreaugrad import checks
-from moreaugrad.checks.references import named
-from moreaugrad.contracts import Images, Outcome, PerImage
-from moreaugrad.core import targets
-from moreaugrad.core.scores import KINDS, ClassScore
+from moreaugrad import validate
+from moreaugrad.attacks.checks_references import named
+from moreaugrad.batch import total
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.call import Call
-from moreaugrad.shapes import total
+from moreaugrad.model import targets
+from moreaugrad.model.score import KINDS, ClassScore
+from moreaugrad.types import Images, Outcome, PerImage
 
 Nodes = tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", "np.ndarray[tuple[int], np.dtype[np.float64]]"]
 
@@ -62,10 +62,10 @@ class IntegratedGradients(Method):
 
     def __post_init__(self) -> None:
         Method.__post_init__(self)
-        checks.one_of("rule", self.rule, RULES)
-        checks.at_least("steps", self.steps, 2 if self.rule == "trapezoid" else 1)
+        validate.one_of("rule", self.rule, RULES)
+        validate.at_least("steps", self.steps, 2 if self.rule == "trapezoid" else 1)
         named(self.baseline)
-        checks.flag("multiply_by_inputs", self.multiply_by_inputs)
+        validate.flag("multiply_by_inputs", self.multiply_by_inputs)
 
     @property
     def differentiable(self) -> bool:

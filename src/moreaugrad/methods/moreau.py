@@ -9,22 +9,22 @@ from typing import Any
 
 import torch
 
-from moreaugrad import checks
-from moreaugrad.contracts import Counts, Images, Outcome, Prior, Solution, Solver
-from moreaugrad.core.again import Given
-from moreaugrad.core.bounded import Bounded
-from moreaugrad.core.certificates import certified_rho, lam_range
-from moreaugrad.core.envelope import Envelope
-from moreaugrad.core.implicit import Slope, Solved
-from moreaugrad.core.noise import Smoothing
-from moreaugrad.core.solvers import SOLVERS, DualAveraging
-from moreaugrad.core.solvers.path import PathAveraging
+from moreaugrad import validate
+from moreaugrad.certificates.theory import certified_rho, lam_range
+from moreaugrad.envelope.derivative import Slope, Solved
+from moreaugrad.envelope.envelope import Envelope
+from moreaugrad.envelope.groups import make_groups
+from moreaugrad.envelope.priors_l1 import L1
+from moreaugrad.envelope.priors_zero import Zero
+from moreaugrad.envelope.solvers import SOLVERS, DualAveraging
+from moreaugrad.envelope.solvers.path import PathAveraging
 from moreaugrad.methods import QUALITY
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.call import Call
-from moreaugrad.priors.groups import make_groups
-from moreaugrad.priors.l1 import L1
-from moreaugrad.priors.zero import Zero
+from moreaugrad.model.bounded import Bounded
+from moreaugrad.model.hessian import Given
+from moreaugrad.model.noise import Smoothing
+from moreaugrad.types import Counts, Images, Outcome, Prior, Solution, Solver
 
 log = logging.getLogger("moreaugrad")
 
@@ -47,19 +47,19 @@ class MoreauGrad(Method):
 
     def __post_init__(self) -> None:
         Method.__post_init__(self)
-        checks.smooth(self.smoothing, Smoothing)
+        validate.smooth(self.smoothing, Smoothing)
         told: Any = self.rho
         if told == "certified":
             object.__setattr__(self, "rho", self._certified())
-        checks.positive("rho", self.rho)
-        checks.seed(self.seed)
+        validate.positive("rho", self.rho)
+        validate.seed(self.seed)
         if self.relative_error is not None:
-            checks.positive("relative_error", self.relative_error)
-        checks.solver(self.solver, SOLVERS)
-        checks.steps(self.spendable, self.smoothing.samples if self.smoothing else 1)
-        checks.weights(self.weight, self.share)
+            validate.positive("relative_error", self.relative_error)
+        validate.solver(self.solver, SOLVERS)
+        validate.steps(self.spendable, self.smoothing.samples if self.smoothing else 1)
+        validate.weights(self.weight, self.share)
         if self.slope.mode == "covariance":
-            checks.under_noise(self.smoothing is not None)
+            validate.under_noise(self.smoothing is not None)
 
     def _certified(self) -> float:
         """theta/lam with theta = 1/2, where a range and sigma are known; `certify` knows more ways."""
@@ -67,7 +67,7 @@ class MoreauGrad(Method):
         if isinstance(self.forward_func, Bounded) and self.score == "logit":
             bounds = self.forward_func.bounds
         sigma = self.smoothing.sigma if self.smoothing is not None and not self.smoothing.fixed else None
-        checks.certifiable(bounds, sigma)
+        validate.certifiable(bounds, sigma)
         assert sigma is not None
         assert bounds is not None
         return certified_rho(lam_range(bounds[0], bounds[1], sigma))
@@ -139,7 +139,7 @@ class MoreauGrad(Method):
     def _problem(self, call: Call, weight: Any, share: float | None) -> Envelope:
         score = call.score if self.smoothing is None else call.smoothed(self.smoothing)
         eta = 0.0 if weight is None else weight
-        checks.one_each("eta", eta, call.images)
+        validate.one_each("eta", eta, call.images)
         return Envelope(score, self.prior(call), self.rho, call.x, call.part(eta), share)
 
     def _outcome(self, problem: Envelope, solution: Solution) -> Outcome:

@@ -9,13 +9,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from moreaugrad import checks
-from moreaugrad.checks import masks as mask_checks
-from moreaugrad.contracts import Images, Outcome
-from moreaugrad.core.masks import adam, blurred, chances, generator, rise, total_variation
+from moreaugrad import validate
+from moreaugrad.batch import norm, total
+from moreaugrad.methods import checks_masks as mask_checks
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.call import Call
-from moreaugrad.shapes import norm, total
+from moreaugrad.methods.mask_optimisation import adam, blurred, chances, generator, rise, total_variation
+from moreaugrad.types import Images, Outcome
 
 MODES = {"deletion": 1, "preservation": -1}  # the sign of the class probability in what is minimised
 REPLACEMENTS = ("blur", "constant", "noise")
@@ -51,17 +51,17 @@ class MeaningfulPerturbation(Method):
     def __post_init__(self) -> None:
         Method.__post_init__(self)
         mask_checks.probability(self.score, self.get_name())
-        checks.one_of("mode", self.mode, MODES)
-        checks.one_of("replacement", self.replacement, dict.fromkeys(REPLACEMENTS))
+        validate.one_of("mode", self.mode, MODES)
+        validate.one_of("replacement", self.replacement, dict.fromkeys(REPLACEMENTS))
         for name, count in (("budget", self.budget), ("scale", self.scale), ("jitter", self.jitter)):
             if count is not None:
-                checks.at_least(name, count, 1)
+                validate.at_least(name, count, 1)
         for name, size in (("lr", self.lr), ("tv_beta", self.tv_beta), ("blur", self.blur)):
             if size is not None:
-                checks.positive(name, size)
+                validate.positive(name, size)
         for name, weight in (("lam1", self.lam1), ("lam2", self.lam2)):
-            checks.not_negative(name, weight)
-        checks.seed(self.seed)
+            validate.not_negative(name, weight)
+        validate.seed(self.seed)
 
     @property
     def random(self) -> bool:

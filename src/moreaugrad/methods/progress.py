@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from moreaugrad.contracts import Watch, unwatched
+from moreaugrad.types import Watch, unwatched
 
 
 @contextmanager

@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad import checks
-from moreaugrad.checks import masks as mask_checks
-from moreaugrad.contracts import Images, Outcome
-from moreaugrad.core.masks import PHOTO, generator, noisy
-from moreaugrad.core.noise import Smoothing
-from moreaugrad.core.targets import Owners
+from moreaugrad import validate
+from moreaugrad.batch import norm, spread
+from moreaugrad.methods import checks_masks as mask_checks
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.call import Call
-from moreaugrad.shapes import norm, spread
+from moreaugrad.methods.mask_optimisation import PHOTO, generator, noisy
+from moreaugrad.model.noise import Smoothing
+from moreaugrad.model.targets import Owners
+from moreaugrad.types import Images, Outcome
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,17 +40,17 @@ class Relex(Method):
     def __post_init__(self) -> None:
         Method.__post_init__(self)
         mask_checks.probability(self.score, self.get_name())
-        checks.at_least("budget", self.budget, 1)
+        validate.at_least("budget", self.budget, 1)
         mask_checks.pays(self.get_name(), self.budget, 2)
-        checks.at_least("steps", self.steps, 1)
-        checks.positive("lr", self.lr)
-        checks.not_negative("momentum", self.momentum)
+        validate.at_least("steps", self.steps, 1)
+        validate.positive("lr", self.lr)
+        validate.not_negative("momentum", self.momentum)
         mask_checks.share("momentum", self.momentum)
-        checks.not_negative("lam2", self.lam2)
+        validate.not_negative("lam2", self.lam2)
         if self.lam1 is not None:
-            checks.not_negative("lam1", self.lam1)
-        checks.smooth(self.smoothing, Smoothing, needed=True)
-        checks.seed(self.seed)
+            validate.not_negative("lam1", self.lam1)
+        validate.smooth(self.smoothing, Smoothing, needed=True)
+        validate.seed(self.seed)
 
     @property
     def noise(self) -> Smoothing:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from moreaugrad import checks
-from moreaugrad.contracts import Images, Outcome
-from moreaugrad.core.noise import Smoothing
+from moreaugrad import validate
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.call import Call
+from moreaugrad.model.noise import Smoothing
+from moreaugrad.types import Images, Outcome
 
 DRAW = 128  # noise vectors held at a time
 PARTS = 16  # independent parts of a draw, from which the standard error comes
@@ -36,9 +36,9 @@ class SmoothGrad(Method):
 
     def __post_init__(self) -> None:
         Method.__post_init__(self)
-        checks.smooth(self.smoothing, Smoothing, needed=True)
-        checks.one_of("variant", self.variant, VARIANTS)
-        checks.seed(self.seed)
+        validate.smooth(self.smoothing, Smoothing, needed=True)
+        validate.one_of("variant", self.variant, VARIANTS)
+        validate.seed(self.seed)
 
     @property
     def noise(self) -> Smoothing:

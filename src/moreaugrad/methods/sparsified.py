@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from moreaugrad import checks
-from moreaugrad.checks.sparsified import kept_something, shares
-from moreaugrad.contracts import Outcome
-from moreaugrad.core.noise import Smoothing
+from moreaugrad import validate
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.call import Call
+from moreaugrad.methods.checks_sparsified import kept_something, shares
 from moreaugrad.methods.smoothgrad import averaged
+from moreaugrad.model.noise import Smoothing
+from moreaugrad.types import Outcome
 
 VARIANTS = dict.fromkeys(("basic", "relaxed", "scaled"))
 
@@ -42,10 +42,10 @@ class SparsifiedSmoothGrad(Method):
 
     def __post_init__(self) -> None:
         Method.__post_init__(self)
-        checks.one_of("variant", self.variant, VARIANTS)
+        validate.one_of("variant", self.variant, VARIANTS)
         shares(self.tau, self.gamma, ordered=self.variant == "relaxed")
-        checks.smooth(self.smoothing, Smoothing, needed=True)
-        checks.seed(self.seed)
+        validate.smooth(self.smoothing, Smoothing, needed=True)
+        validate.seed(self.seed)
 
     @property
     def noise(self) -> Smoothing:

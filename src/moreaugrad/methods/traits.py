@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moreaugrad.contracts import Counts
-from moreaugrad.core.noise import Smoothing
+from moreaugrad.model.noise import Smoothing
+from moreaugrad.types import Counts
 
 
 class Traits:

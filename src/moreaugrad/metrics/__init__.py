@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import cast
 
-from moreaugrad.tables import Entry, Table
+from moreaugrad.registry import Entry, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

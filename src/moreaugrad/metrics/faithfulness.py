@@ -14,10 +14,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from moreaugrad import checks
-from moreaugrad.checks import maps as map_checks
-from moreaugrad.contracts import Flags, ForwardFunc, Images, Target
+from moreaugrad import validate
+from moreaugrad.metrics import checks as map_checks
 from moreaugrad.metrics.maps import Flat, planes, read, wide
+from moreaugrad.types import Flags, ForwardFunc, Images, Target
 
 Curves = Float[Tensor, "n points"]
 Chances = Callable[[Images, Int[Tensor, "rows"]], Float[Tensor, "rows"]]
@@ -38,7 +38,7 @@ class Walk:
     def __post_init__(self) -> None:
         for name in ("step", "internal_batch_size"):
             if getattr(self, name) is not None:
-                checks.at_least(name, getattr(self, name), 1)
+                validate.at_least(name, getattr(self, name), 1)
         map_checks.yes_or_no("signed", self.signed)
         map_checks.seeds(self.seeds)
 
@@ -85,12 +85,12 @@ def _walk(options: dict[str, Any]) -> Walk:
 def _measure(maps: Tensor, x: Tensor, model: Any, target: Any, ends: Any, curve: bool, walk: Walk) -> Any:
     batch = read(maps)
     map_checks.yes_or_no("return_curve", curve)
-    (x,) = checks.inputs(x)
+    (x,) = validate.inputs(x)
     map_checks.fits(tuple(maps.shape), tuple(x.shape))
     map_checks.one_device(maps, x)
     map_checks.function("model", model, "a batch", "logits (N, classes)")
-    checks.evaluating(model)
-    target = checks.target(target, len(x))
+    validate.evaluating(model)
+    target = validate.target(target, len(x))
     with torch.no_grad():
         x = x.detach()
         start, end = (x if each is None else replacement(each, x) for each in ends)
@@ -132,9 +132,9 @@ def places(order: Flat, seed: int) -> Int[Tensor, "n d"]:
 def replacement(given: Any, x: Images) -> Images:
     """What stands where a pixel of x does not: a number, a tensor, or x blurred."""
     if isinstance(given, str):
-        checks.one_of("baseline", given, {"blur": None})
+        validate.one_of("baseline", given, {"blur": None})
         return blurred(x)
-    return checks.baselines(given, (x,))[0]
+    return validate.baselines(given, (x,))[0]
 
 
 def blurred(x: Images, size: int = 11, sigma: float = 5.0) -> Images:
@@ -154,12 +154,12 @@ def blurred(x: Images, size: int = 11, sigma: float = 5.0) -> Images:
 def _classes(model: ForwardFunc, x: Images, target: Target, size: int) -> Int[Tensor, "n"]:
     """The class of each image, as a number from 0; the predicted one where none is given."""
     parts = x.split(size) if target is None else (x[:1],)
-    outputs = [checks.output(model(part), len(part)) for part in parts]
+    outputs = [validate.output(model(part), len(part)) for part in parts]
     shape = (len(x), *outputs[0].shape[1:])
     if target is None:
-        checks.target_fits(0, shape, "prob")
+        validate.target_fits(0, shape, "prob")
         return torch.cat([each.argmax(1) for each in outputs])
-    checks.target_fits(target, shape, "prob")
+    validate.target_fits(target, shape, "prob")
     listed = target.flatten().tolist() if isinstance(target, Tensor) else target
     numbers = [listed] if isinstance(listed, int | tuple) else listed
     columns = [each[0] if isinstance(each, tuple) else each for each in numbers]
@@ -168,5 +168,5 @@ def _classes(model: ForwardFunc, x: Images, target: Target, size: int) -> Int[Te
 
 
 def _chances(model: ForwardFunc, rows: Images, classes: Int[Tensor, "rows"]) -> Float[Tensor, "rows"]:
-    found = wide(checks.output(model(rows), len(rows))).softmax(1)
+    found = wide(validate.output(model(rows), len(rows))).softmax(1)
     return found.gather(1, classes[:, None]).flatten()

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from moreaugrad import checks
-from moreaugrad.checks import maps as map_checks
-from moreaugrad.contracts import PerImage
+from moreaugrad import validate
+from moreaugrad.batch import total
+from moreaugrad.metrics import checks as map_checks
 from moreaugrad.metrics.maps import Batch, planes, read, zero
-from moreaugrad.shapes import total
+from moreaugrad.types import PerImage
 
 Inside = Bool[Tensor, "n h w"]
 TOLERANCE = 15  # pixels, in photos of 224
@@ -30,7 +30,7 @@ def pointing_game(
     height, width = inside.shape[1:]
     if tolerance is None:
         tolerance = TOLERANCE * min(1.0, min(height, width) / 224)
-    checks.not_negative("tolerance", tolerance)
+    validate.not_negative("tolerance", tolerance)
     place = planes(batch.values, signed).flatten(1)
     top = place.argmax(1)
     row, column = (torch.arange(size, device=maps.device) for size in (height, width))

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad.checks import maps as checks
-from moreaugrad.contracts import Flags, Images, PerImage
-from moreaugrad.shapes import spread
+from moreaugrad.batch import spread
+from moreaugrad.metrics import checks
+from moreaugrad.types import Flags, Images, PerImage
 
 Flat = Float[Tensor, "n d"]
 Planes = Float[Tensor, "n h w"]

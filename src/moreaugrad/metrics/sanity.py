@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from moreaugrad import checks
-from moreaugrad.checks import maps as map_checks
-from moreaugrad.contracts import PerImage
+from moreaugrad import validate
 from moreaugrad.metrics import METRICS
+from moreaugrad.metrics import checks as map_checks
+from moreaugrad.types import PerImage
 
 Factory: TypeAlias = Callable[[nn.Module], Callable[[Tensor], Tensor]]
 Compare: TypeAlias = str | Callable[[Tensor, Tensor], Tensor]
@@ -117,10 +117,10 @@ def _start(name: str, started: dict[str, int]) -> int:
 def _prepared(factory: Any, model: Any, x: Any, mode: str, seed: int) -> tuple[Tensor, nn.Module]:
     map_checks.function("factory", factory, "a model", "an explainer: a function of a batch that returns maps")
     map_checks.module(model)
-    checks.evaluating(model)
-    (x,) = checks.inputs(x)
-    checks.one_of("mode", mode, dict.fromkeys(MODES))
-    checks.at_least("seed", seed, 0)
+    validate.evaluating(model)
+    (x,) = validate.inputs(x)
+    validate.one_of("mode", mode, dict.fromkeys(MODES))
+    validate.at_least("seed", seed, 0)
     return x.detach(), copy.deepcopy(model)
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from moreaugrad import checks
-from moreaugrad.checks import maps as map_checks
-from moreaugrad.contracts import PerImage
+from moreaugrad import validate
+from moreaugrad.batch import norm
+from moreaugrad.metrics import checks as map_checks
 from moreaugrad.metrics.maps import read, wide
-from moreaugrad.shapes import norm
+from moreaugrad.types import PerImage
 
 
 def local_lipschitz(
@@ -24,10 +24,10 @@ def local_lipschitz(
     or its noise does. Signed maps are compared as they are.
     """
     map_checks.function("explainer", explainer, "a batch", "maps")
-    (x,) = checks.inputs(x)
-    checks.positive("radius", radius)
-    checks.at_least("samples", samples, 1)
-    checks.at_least("seed", seed, 0)
+    (x,) = validate.inputs(x)
+    validate.positive("radius", radius)
+    validate.at_least("samples", samples, 1)
+    validate.at_least("seed", seed, 0)
     x = x.detach()
     before = read(map_checks.explained(explainer(x.clone()), None, len(x)))
     worst, sound = torch.zeros(len(x), dtype=before.values.dtype, device=before.values.device), before.sound

@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from moreaugrad.checks import maps as checks
-from moreaugrad.contracts import Flags, Images, PerImage
+from moreaugrad.batch import norm, spread, total
+from moreaugrad.metrics import checks
 from moreaugrad.metrics.maps import Flat, planes, read_pair, scaled, zero
-from moreaugrad.shapes import norm, spread, total
+from moreaugrad.types import Flags, Images, PerImage
 
 
 def normalised_distance(a: Tensor, b: Tensor, signed: bool = False) -> PerImage:

@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from moreaugrad.checks import maps as checks
-from moreaugrad.contracts import Images, PerImage
+from moreaugrad.batch import norm, total
+from moreaugrad.metrics import checks
 from moreaugrad.metrics.maps import read, scaled, zero
-from moreaugrad.shapes import norm, total
+from moreaugrad.types import Images, PerImage
 
 
 def nonzero_share(maps: Tensor, tol: float = 0.0) -> PerImage:

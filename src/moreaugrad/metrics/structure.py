@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad.checks import maps as checks
-from moreaugrad.contracts import PerImage
+from moreaugrad.batch import norm, spread, total
+from moreaugrad.metrics import checks
 from moreaugrad.metrics.maps import Planes, planes, read_pair, zero
-from moreaugrad.shapes import norm, spread, total
+from moreaugrad.types import PerImage
 
 WINDOW = 11  # side of the Gaussian window, of sigma 1.5
 AT_ONCE = 2**20  # entries that are filtered together: the filter holds some ten arrays of their size

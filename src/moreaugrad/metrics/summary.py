@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from moreaugrad import checks
+from moreaugrad import validate
 
 AT_ONCE = 2**20  # numbers drawn together
 
@@ -36,11 +36,11 @@ def summary(values: Any, confidence: float = 0.95, draws: int = 2000, seed: int 
 
     With few images the interval is coarse, and it says nothing of how they were chosen.
     """
-    checks.positive("confidence", confidence)
+    validate.positive("confidence", confidence)
     if confidence >= 1:
         raise ValueError(f"confidence must be below 1, got {confidence!r}; 0.95 is usual")
-    checks.at_least("draws", draws, 1)
-    checks.at_least("seed", seed, 0)
+    validate.at_least("draws", draws, 1)
+    validate.at_least("seed", seed, 0)
     figures = _figures(values)
     sound = figures[~np.isnan(figures)]
     missing = len(figures) - len(sound)

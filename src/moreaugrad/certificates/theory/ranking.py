@@ -1,0 +1,103 @@
+"""The top entries of an average of bounded maps (Sparsified SmoothGrad) under changes of the input (Levine 2019).
+
+For any h in [0, 1] the normal quantile of E h(x + sigma z) changes by at most |x' - x|/sigma. So whatever is ranked
+well above another stays above it. sigma must be a number that does not depend on the input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from moreaugrad.certificates import checks_theory as rules
+from moreaugrad.certificates.theory.intervals import BOUNDS, Entries, hoeffding_width
+from moreaugrad.validate import one_of, positive
+
+COMPARED = dict.fromkeys(("population", "empirical"))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TopKCertificate:
+    """How long a change of the input must be before fewer than i of the k top entries are left."""
+
+    radii: Float[Tensor, "k"]  # entry i - 1 is for i: any shorter change leaves at least i; inf: any change does
+    confidence: float  # the probability that all of it holds
+
+    def overlap(self, epsilon: float) -> int:
+        """How many of the k top entries stay, at the least, under changes of that l2 length."""
+        rules.radius(epsilon)
+        return int((self.radii > epsilon).sum())
+
+    def ratio(self, epsilon: float) -> float:
+        """The same as a share of k."""
+        return self.overlap(epsilon) / len(self.radii)
+
+
+def topk_certificate(
+    found: Any,
+    k: int,
+    sigma: float,
+    samples: int,
+    alpha: float = 0.05,
+    bound: str = "hoeffding",
+    variance: Any = None,
+    compared: str = "population",
+) -> TopKCertificate:
+    """Of one map `found`, the average of `samples` independent maps in [0, 1] under noise of that sigma.
+
+    Antithetic pairs count as one sample. Compared with `found`'s top k are those of the ideal map at x'
+    (population), or those of the average of as many fresh samples at an x' chosen before they were drawn (empirical).
+    `bound`: hoeffding as published; bernstein, kl for any map; clopper for maps of 0 and 1, not in pairs.
+    """
+    means = rules.shares("found", found)
+    rules.top(k, len(means))
+    positive("sigma", sigma)
+    rules.bound(bound, BOUNDS, samples)
+    one_of("compared", compared, COMPARED)
+    rules.level(alpha)
+    rules.twice(alpha, compared == "empirical")
+    spread = None if variance is None else rules.spreads(variance, len(means))
+    lower, upper = BOUNDS[bound](means, samples, alpha, spread)
+    if compared == "population":
+        return TopKCertificate(overlap_radii(means, lower, upper, k, sigma), 1 - alpha)
+    width = hoeffding_width(len(means), samples, alpha)
+    return TopKCertificate(overlap_radii(means, lower, upper, k, sigma, width), 1 - 2 * alpha)
+
+
+def overlap_radii(
+    means: Entries, lower: Entries, upper: Entries, k: int, sigma: float, width: float = 0.0
+) -> Float[Tensor, "k"]:
+    """The radius of each i = 1 .. k: (sigma/2)(Phi^-1(low) - Phi^-1(high)); up to it low stays above high.
+
+    low is the least lower limit of the i top entries, high the largest upper limit from rank 2 k - i + 1 on: then at
+    most k - i others can come in. `width`: how far the values at x' may in turn be from their means.
+    """
+    order = means.argsort(descending=True, stable=True)
+    low = torch.special.ndtri(lower[order[:k]].cummin(0).values)
+    behind = upper[order].flip(0).cummax(0).values.flip(0)  # the largest from this rank on
+    ranks = 2 * k - 1 - torch.arange(k)  # rank 2 k - i + 1 for i = 1 .. k, counted from 0
+    beyond = ranks >= len(means)
+    high = torch.special.ndtri(behind[ranks.clamp(max=len(means) - 1)])
+    gap = torch.nan_to_num(low - high, nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+    half = gap / 2 if width == 0 else _parted(low, high, gap, width)
+    return torch.where(beyond, torch.inf, sigma * half)
+
+
+def _parted(low: Entries, high: Entries, gap: Entries, width: float) -> Entries:
+    """The largest shift s with Phi(low - s) - Phi(high + s) > 2 width, from below; -inf where there is none."""
+
+    def apart(s: Entries) -> Tensor:
+        found: Tensor = torch.special.ndtr(low - s) - torch.special.ndtr(high + s) > 2 * width
+        return found
+
+    first, last = torch.zeros_like(gap), (gap / 2).clamp(min=0, max=40)
+    fits = apart(first)
+    for _ in range(64):
+        s = (first + last) / 2
+        inside = apart(s)
+        first, last = torch.where(inside, s, first), torch.where(inside, last, s)
+    return torch.where(fits, first, -torch.inf)

@@ -1,0 +1,52 @@
+"""Algorithm 1 of the MoreauGrad paper, kept for comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from moreaugrad import validate
+from moreaugrad.envelope.envelope import Envelope
+from moreaugrad.envelope.solvers.optimality import judge
+from moreaugrad.types import Images, Solution, Watch, unwatched
+
+
+@dataclass(frozen=True, slots=True)
+class PaperAlgorithm:
+    """steps times: delta <- prox_{gamma eta}((1 - gamma/rho) delta - gamma * gradient).
+
+    `tail` > 1 returns the average of the last iterates, as the authors' program does (101); such an
+    average is not sparse. The residual costs one more draw after the last step.
+    """
+
+    steps: int = 300
+    gamma: float = 0.1
+    tail: int = 1
+
+    def __post_init__(self) -> None:
+        validate.at_least("steps", self.steps, 1)
+        validate.positive("gamma", self.gamma)
+        validate.at_least("tail", self.tail, 1)
+
+    def run(self, problem: Envelope, watch: Watch = unwatched) -> Solution:
+        validate.fixed_eta("PaperAlgorithm", problem.keep)
+        delta = torch.zeros_like(problem.x)
+        average = torch.zeros_like(delta)
+        for step in range(self.steps):
+            delta = self.step(problem, delta, step)
+            if self.steps - step <= self.tail:
+                average += delta / min(self.tail, self.steps)
+            watch(step + 1, self.steps, {})
+        return self._finish(problem, average)
+
+    def step(self, problem: Envelope, delta: Images, draw: int) -> Images:
+        _, grad = problem.score.value_and_grad(problem.x + delta, draw)
+        moved = (1 - self.gamma / problem.rho) * delta - self.gamma * grad
+        return problem.prior.prox(moved, self.gamma * problem.weight(delta))
+
+    def _finish(self, problem: Envelope, delta: Images) -> Solution:
+        eta = problem.weight(delta)
+        verdict = judge(problem, delta, eta, range(self.steps, self.steps + 1))
+        spent = torch.full((len(delta),), (self.steps + 1) * problem.score.samples, device=delta.device)
+        return Solution(delta, *verdict, eta=eta, gradients=spent)

@@ -1,0 +1,1 @@
+"""Mask_network."""

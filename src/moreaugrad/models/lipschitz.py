@@ -1,0 +1,196 @@
+"""A network for 32 x 32 images whose Lipschitz constant is known: every layer keeps lengths, or shortens them.
+
+Its input is in pixels, values 0..1 less 0.5, so that l2 lengths are those of pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from moreaugrad import validate
+from moreaugrad.certificates.lipschitz_bounds import ISOMETRY, Smoothness
+from moreaugrad.models.checkpoint import RANDOM, WeightsUnavailableError, built, read_notes
+from moreaugrad.models.classifier import Classifier
+from moreaugrad.models.resnet import CIFAR10
+from moreaugrad.models.view import CentreCrop
+
+MEAN, STD = (0.5,) * 3, (1.0,) * 3
+SIZE = 32  # height and width of an image
+VIEW = CentreCrop((SIZE, SIZE), (SIZE, SIZE), MEAN, STD)
+PATCHES = (2, 4, 8)
+PATCH, WIDTHS, DEPTH, TAU = 8, (64,), 1, 0.05
+
+
+class SmoothAbs(nn.Module):
+    """sqrt(v^2 + tau^2) - tau on the last half of the channels; the first half passes.
+
+    Slopes lie in (-1, 1) and are near their ends for |v| >> tau: there gradients keep their length.
+    """
+
+    def __init__(self, tau: float) -> None:
+        super().__init__()
+        validate.positive("tau", tau)
+        self.tau = tau
+
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        half = x.shape[1] // 2
+        bent = (x[:, half:].square() + self.tau**2).sqrt() - self.tau
+        return torch.cat([x[:, :half], bent], 1)
+
+    def smoothness(self) -> Smoothness:
+        return Smoothness(1.0, 1 / self.tau)
+
+    def extra_repr(self) -> str:
+        return f"tau={self.tau:g}"
+
+
+class Shift(nn.Module):
+    """Every image moved by so many pixels down and to the right, around its edges."""
+
+    def __init__(self, by: int) -> None:
+        super().__init__()
+        self.by = by
+
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        return x.roll((self.by, self.by), (2, 3))
+
+    def smoothness(self) -> Smoothness:
+        return ISOMETRY
+
+    def extra_repr(self) -> str:
+        return f"by={self.by}"
+
+
+class LipschitzNetwork(nn.Sequential):
+    """Stages: patches (of `patch` x `patch` pixels, later of 2 x 2) -> channels, then `depth` orthogonal maps of
+    patches of 2 x 2, in turn of the image and of the image shifted by one, with SmoothAbs before and between; last a
+    linear layer. A large first patch averages noise away before anything bends.
+
+    All matrices have orthonormal rows or columns and the last one rows of length 1: every logit is 1-Lipschitz.
+    """
+
+    def __init__(
+        self,
+        num_classes: int = 10,
+        widths: Sequence[int] = WIDTHS,  # channels of the stages
+        depth: int = DEPTH,
+        tau: float = TAU,
+        patch: int = PATCH,  # pixels along the first patches
+    ) -> None:
+        validate.at_least("num_classes", num_classes, 1)
+        validate.at_least("depth", depth, 0)
+        check_widths(widths, patch)
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        for number, (before, width) in enumerate(zip((3, *widths), widths, strict=False), 1):
+            layers[f"stage{number}"] = _stage(before, width, depth, tau, patch if number == 1 else 2)
+        layers["flatten"] = nn.Flatten()
+        layers["fc"] = nn.Linear(widths[-1] * (SIZE // patch >> len(widths) - 1) ** 2, num_classes)
+        super().__init__(layers)
+        for layer in matrices(self):
+            nn.init.zeros_(layer.bias)
+            nn.init.orthogonal_(layer.weight)  # the last one, if not the others
+        _start_plain(self)
+
+
+def _stage(before: int, width: int, depth: int, tau: float, patch: int) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.PixelUnshuffle(patch), nn.Conv2d(patch**2 * before, width, 1)]
+    for number in range(depth):
+        mix = nn.Conv2d(width, 4 * width, 2, 2)
+        layers += [SmoothAbs(tau), mix, nn.PixelShuffle(2), Shift(-1 if number % 2 else 1)]
+    return nn.Sequential(*layers, SmoothAbs(tau))
+
+
+def _start_plain(network: nn.Module) -> None:
+    """The first weights: patches become their cosine waves, the longest first, and maps of patches change nothing.
+
+    Low frequencies, in which images differ most and noise least, then pass all stages and gradients keep their length.
+    """
+    with torch.no_grad():
+        for layer in matrices(network)[:-1]:
+            size, before = layer.out_channels, layer.in_channels
+            if layer.kernel_size == (1, 1):
+                channels = 3 if layer is matrices(network)[0] else before // 4
+                found = _cosines(channels, math.isqrt(before // channels))
+                found = found[:size] if size <= before else layer.weight.flatten(1) @ found
+            else:
+                found = torch.eye(size)
+            layer.weight.copy_(found.view_as(layer.weight))
+
+
+def _cosines(channels: int, patch: int) -> Float[Tensor, "n n"]:
+    """From patches as PixelUnshuffle lays them out: waves of all channels, ordered by the sum of their frequencies."""
+    at = torch.arange(patch, dtype=torch.float64)
+    waves = torch.cos(torch.pi / patch * at[:, None] * (at[None] + 0.5)) * math.sqrt(2 / patch)
+    waves[0] /= math.sqrt(2)
+    order = (at[:, None] + at[None]).flatten().argsort(stable=True)
+    plane = torch.kron(waves, waves)[order]
+    return torch.kron(plane[:, None], torch.eye(channels)[:, :, None]).view(channels * patch**2, -1).float()
+
+
+def matrices(network: nn.Module) -> list[Any]:
+    """The layers that multiply by a matrix, in their order."""
+    return [each for each in network.modules() if isinstance(each, nn.Conv2d | nn.Linear)]
+
+
+def check_widths(widths: Sequence[int], patch: int) -> None:
+    for width in widths:
+        validate.at_least("widths", width, 2)
+    if patch not in PATCHES:
+        raise ValueError(f"patch must be one of {PATCHES}, got {patch!r}")
+    stages = PATCHES[::-1].index(patch) + 2  # down to 2 x 2 pixels, the least that a patch needs
+    if not 1 <= len(widths) <= stages:
+        raise ValueError(
+            f"widths must name the channels of 1 to {stages} stages for patch={patch}, got {list(widths)}: "
+            "each further stage halves the image"
+        )
+
+
+def lipschitz(
+    name: str = "lipschitz", weights: str | Path | None = None, labels: list[str] | None = None
+) -> Classifier:
+    """Random weights, or those of a file; a file that says so has its own widths, depth, tau and patch."""
+    shape = {} if weights is None or weights == RANDOM else _shape(weights)
+    network = built(partial(LipschitzNetwork, **shape), weights, labels)
+    known = CIFAR10 if len(matrices(network)[-1].weight) == len(CIFAR10) else None
+    return Classifier(network, VIEW, name, labels or known)
+
+
+def lipschitz_cifar10(
+    name: str = "lipschitz_cifar10", weights: str | Path | None = None, labels: list[str] | None = None
+) -> Classifier:
+    """The weights that come with the package."""
+    shipped = Path(str(files("moreaugrad.models"))) / "weights" / f"{name}.safetensors"
+    if weights is None and not shipped.is_file():
+        way = "moreaugrad train cifar10 --network lipschitz --data FOLDER --out FILE"
+        raise WeightsUnavailableError(name, f"this installation holds none; train them: {way}")
+    return lipschitz(name, weights or shipped, labels)
+
+
+def _shape(weights: str | Path) -> dict[str, Any]:
+    """What a file says of the network that it was made for."""
+    notes = read_notes(weights)
+    kinds: dict[str, Callable[[str], Any]] = {"widths": read_widths, "depth": int, "tau": float, "patch": int}
+    try:
+        return {key: kind(notes[key]) for key, kind in kinds.items() if key in notes}
+    except ValueError:
+        raise ValueError(
+            f"weights must say widths, depth, tau and patch in numbers, got {notes} in {str(weights)!r}"
+        ) from None
+
+
+def read_widths(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between."""
+    try:
+        return tuple(int(each) for each in text.split(","))
+    except ValueError:
+        raise ValueError(f"widths must be whole numbers with commas between, such as 32,64, got {text!r}") from None

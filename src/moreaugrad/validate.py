@@ -1,0 +1,434 @@
+"""Checks of numbers, names and groups that a method is told."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from moreaugrad.registry import unknown
+
+_WAYS = {  # out of a number that does not fit
+    "rho": "; 1.0 is the usual choice, and the method `gradient` is the limit of small rho",
+    "eta": "; 0 means no prior, and sparsity= chooses eta for you",
+    "noise_level": "; 0.1 is the usual choice, and smoothing=None means no noise",
+    "sigma": "; smoothing=None means no noise",
+}
+
+
+def positive(name: str, value: float) -> None:
+    number(name, value)
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name} must be a positive finite number, got {value!r}{_WAYS.get(name, '')}")
+
+
+def not_negative(name: str, value: float) -> None:
+    number(name, value)
+    if not (value >= 0 and math.isfinite(value)):
+        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}{_WAYS.get(name, '')}")
+
+
+def at_least(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
+
+
+def smoothing(noise_level: float | None, samples: int, sigma: float | None) -> None:
+    if noise_level is not None and sigma is not None:
+        raise ValueError(
+            f"noise_level (relative to each image's range) and sigma (absolute) exclude each other, "
+            f"got noise_level={noise_level} and sigma={sigma}; give one"
+        )
+    for name, value in (("noise_level", noise_level), ("sigma", sigma)):
+        if value is not None:
+            positive(name, value)
+    at_least("samples", samples, 1)
+
+
+def certifiable(bounds: Any, sigma: float | None) -> None:
+    """rho="certified" needs the curvature of the score, which a range and a fixed sigma bound."""
+    if bounds is None or sigma is None:
+        raise ValueError(
+            "rho='certified' needs a score with a known range under noise of a fixed sigma, got "
+            f"{'no range' if bounds is None else 'no fresh noise of a fixed sigma'}; take score='prob' and "
+            "Smoothing(sigma=...), or give rho='certified' to certify, with what else is known of the network"
+        )
+
+
+def smooth(given: object, kind: type, needed: bool = False) -> None:
+    if given is None and needed:
+        raise ValueError("smoothing must be a Smoothing, got None; without noise use the method `gradient`")
+    if given is not None and not isinstance(given, kind):
+        raise TypeError(f"smoothing must be a Smoothing or None, got {given!r}; write Smoothing(noise_level=0.1)")
+
+
+def one_each(name: str, value: object, images: int) -> None:
+    if isinstance(value, Tensor) and value.numel() not in (1, images):
+        raise ValueError(f"{name} must be one number, or one per image, got {value.numel()} for {images} images")
+
+
+def weights(eta: Any, sparsity: Any) -> None:
+    if eta is not None and sparsity is not None:
+        raise ValueError(
+            f"eta and sparsity exclude each other, got eta={eta} and sparsity={sparsity}: "
+            "sparsity chooses eta for each image, so give one of them"
+        )
+    for each in eta.flatten().tolist() if isinstance(eta, Tensor) else listed("eta", eta):
+        if each is not None:
+            not_negative("eta", each)
+    for each in listed("sparsity", sparsity):
+        if each is None:
+            continue
+        number("sparsity", each)
+        if not 0 < each <= 1:
+            raise ValueError(f"sparsity must be in (0, 1], the share of the map to keep, got {each!r}")
+
+
+def listed(name: str, given: Any) -> Sequence[Any]:
+    """One value as a list of one; a list, which asks for a path of maps, as it is."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return [given]
+    if not given or None in given:
+        raise ValueError(f"{name} must be a number or a list of at least one number, got {given!r}")
+    return given
+
+
+def steps(total: int | None, samples: int) -> int:
+    """How many steps a budget pays for; a solver on its own, told nothing, has 800."""
+    total = 800 if total is None else total
+    at_least("budget", total, 1)
+    if total < samples:
+        raise ValueError(
+            f"budget must be at least samples, got budget={total} and samples={samples}: "
+            "one step spends `samples` gradients; raise budget or lower samples"
+        )
+    return total // samples
+
+
+def solver(given: object, known: Mapping[str, Any]) -> None:
+    if isinstance(given, str):
+        one_of("solver", given, known)
+    elif given is not None and not hasattr(given, "run"):
+        raise TypeError(f"solver must be None, one of {list(known)} or an object with run(), got {given!r}")
+
+
+def precision(given: object, known: Sequence[str], x: Tensor, single: bool) -> None:
+    """A precision that the device of x has."""
+    if given not in known:
+        raise unknown("precision", given, list(known))
+    if given != "float32" and not single:
+        raise ValueError(
+            f"precision must be left out for inputs that are not float32, got precision={given!r} for {x.dtype}; "
+            "such inputs are explained in the precision they have"
+        )
+    if given == "tf32" and not has_tf32(x):
+        raise ValueError(f"precision='tf32' needs an NVIDIA GPU of 2020 or later, got {x.device}; use 'float32'")
+    if given == "bfloat16" and x.is_cuda and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise ValueError(f"precision='bfloat16' needs an NVIDIA GPU of 2020 or later, got {x.device}; use 'float16'")
+    if given == "float16" and not x.is_cuda:
+        raise ValueError(f"precision='float16' needs a GPU, got {x.device}; use 'bfloat16' or 'float32'")
+
+
+def has_tf32(x: Tensor) -> bool:
+    return x.is_cuda and torch.cuda.get_device_capability(x.device) >= (8, 0)
+
+
+def flag(name: str, given: object) -> None:
+    if given is not None and not isinstance(given, bool):
+        raise TypeError(f"{name} must be True, False or None, got {given!r}")
+
+
+def seed(given: object) -> None:
+    if given is None or isinstance(given, torch.Generator):
+        return
+    at_least("seed", given, 0)
+
+
+def fixed_eta(solver: str, keep: float | None) -> None:
+    if keep is not None:
+        raise ValueError(f"{solver} needs a fixed eta, got sparsity={keep}; give eta=, or take solver=None")
+
+
+def one_of(name: str, value: object, known: Mapping[str, Any]) -> None:
+    if value not in known:
+        raise unknown(name, value, list(known))
+
+
+def device(name: str | torch.device) -> torch.device:
+    """A device that is there."""
+    try:
+        found = torch.device(name)
+        torch.empty(1, device=found)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(f"device must be one that works here, such as 'cpu', got {str(name)!r}: {reason}") from None
+    return found
+
+
+def groups(groups: Any, shape: tuple[int, ...]) -> None:
+    """Groups that partition inputs of this shape (batch first)."""
+    one = math.prod(shape[1:])
+    ways = "a number of cells per side, 'superpixels', 'channels', or an integer label map"
+    if isinstance(groups, str):
+        if groups not in ("superpixels", "channels"):
+            raise ValueError(f"groups must be {ways}, got {groups!r}")
+        if groups == "superpixels" and len(shape) != 4:
+            raise ValueError(f"groups='superpixels' needs images (N, C, H, W), got inputs of shape {shape}")
+        return
+    if isinstance(groups, Integral) and not isinstance(groups, bool):
+        at_least("groups", groups, 1)
+        if len(shape) < 4:
+            raise ValueError(
+                f"a grid of groups needs images (N, C, H, W), got inputs of shape {shape}; "
+                f"pass a label map of shape ({one},) instead"
+            )
+        return
+    label_map(groups, shape, one, ways)
+
+
+def label_map(groups: Any, shape: tuple[int, ...], one: int, ways: str) -> None:
+    try:
+        labels = torch.as_tensor(groups)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"groups must be {ways}, got {type(groups).__name__}") from None
+    if labels.is_floating_point() or labels.dtype in (torch.bool, torch.complex64, torch.complex128):
+        raise TypeError(f"a label map of groups must hold integers, got {labels.dtype}")
+    allowed = [(one,)] + ([tuple(shape[-2:]), (shape[0], *shape[-2:])] if len(shape) >= 4 else [])
+    if tuple(labels.shape) not in allowed:
+        raise ValueError(
+            f"groups must cover the whole input: a label map of shape {' or '.join(map(str, allowed))}, "
+            f"got {tuple(labels.shape)} for inputs of shape {shape}"
+        )
+    if labels.long().min() < 0:
+        raise ValueError(
+            f"groups must cover the whole input, got {int((labels < 0).sum())} entries with a negative label; "
+            "give every entry a group, if need be one of its own"
+        )
+
+
+def can(what: str, asked: bool, able: bool, name: str) -> None:
+    """An ability that only some methods have."""
+    if asked and not able:
+        raise ValueError(f"{what} must be left out: {name} cannot use it; `moreaugrad methods --json` lists who can")
+
+
+def under_noise(smoothed: bool) -> None:
+    if not smoothed:
+        raise ValueError("grad_mode='covariance' needs a smoothed score, got smoothing=None; use 'implicit'")
+
+
+def inputs(tensors: Any) -> tuple[Tensor, ...]:
+    """A tensor or tuple of tensors, batch first, floating point and finite, of one batch size and device."""
+    given = tensors if isinstance(tensors, tuple) else (tensors,)
+    if not given:
+        raise ValueError("inputs must be a tensor or a non-empty tuple of tensors, got an empty tuple")
+    for index, tensor in enumerate(given):
+        where = f"inputs[{index}]" if len(given) > 1 else "inputs"
+        _input(where, tensor)
+        if len(tensor) != len(given[0]):
+            raise ValueError(f"all inputs must have one batch size, got {[len(t) for t in given]}")
+        if tensor.device != given[0].device:
+            raise ValueError(f"all inputs must be on one device, got {[str(t.device) for t in given]}")
+    return given
+
+
+def _input(where: str, tensor: Any) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(
+            f"{where} must be a tensor (or a tuple of tensors), got {type(tensor).__name__}; "
+            "for files and PIL images use moreaugrad.explain(model, image)"
+        )
+    if not tensor.is_floating_point():
+        raise TypeError(
+            f"{where} must be floating point to have a gradient, got {tensor.dtype}; "
+            "explain the embeddings instead of token numbers, or call .float()"
+        )
+    if tensor.ndim < 2:
+        raise ValueError(
+            f"{where} must have a batch axis and at least one more, got shape {tuple(tensor.shape)}; "
+            "add the batch axis with x.unsqueeze(0)"
+        )
+    if tensor.numel() == 0:
+        raise ValueError(f"{where} must hold at least one image, got shape {tuple(tensor.shape)}")
+    if not bool(torch.isfinite(tensor).all()):
+        bad = (~torch.isfinite(tensor)).flatten(1).any(1).nonzero().flatten().tolist()
+        raise ValueError(f"{where} must be finite, got NaN or infinity in row(s) {bad[:8]}; clean or drop them")
+
+
+def target(target: Any, images: int) -> Any:
+    """A target in one of Captum's forms, of the right length."""
+    ways = "an int, a tuple, a tensor or list with one entry per image, or None"
+    if hasattr(target, "__array__") and not isinstance(target, Tensor):
+        target = torch.as_tensor(target)
+    if isinstance(target, Tensor):
+        if target.is_floating_point() or target.dtype == torch.bool:
+            raise TypeError(f"target must hold class numbers, got a tensor of {target.dtype}")
+        if target.ndim > 1 and target.numel() != 1:
+            raise ValueError(f"target must be {ways}, got a tensor of shape {tuple(target.shape)}")
+        length = None if target.numel() == 1 else len(target)
+    elif isinstance(target, list):
+        length = len(target)
+        kinds = {type(entry) for entry in target}
+        if kinds not in ({int}, {tuple}):
+            raise TypeError(f"a list of targets must hold ints or tuples, got {sorted(k.__name__ for k in kinds)}")
+    elif target is None or (isinstance(target, int | tuple) and not isinstance(target, bool)):
+        length = None
+    elif hasattr(target, "__index__"):
+        return int(target)
+    else:
+        raise TypeError(f"target must be {ways}, got {type(target).__name__}")
+    if length is not None and length != images:
+        raise ValueError(f"target must have one entry per image, got {length} targets for {images} images")
+    return target
+
+
+def output(found: Any, rows: int) -> Tensor:
+    """The tensor in what a model returned: itself, or its `.logits`."""
+    logits = found.get("logits") if isinstance(found, dict) else getattr(found, "logits", found)
+    if not isinstance(logits, Tensor):
+        raise TypeError(
+            f"the model must return a tensor or an object with .logits, got {type(found).__name__}; "
+            "wrap it in a function that returns the tensor to explain"
+        )
+    if logits.ndim == 0 or len(logits) != rows:
+        raise ValueError(
+            f"the model must return one row per input row, got output of shape {tuple(logits.shape)} for {rows} rows"
+        )
+    return logits
+
+
+def target_fits(target: Any, shape: tuple[int, ...], kind: str) -> None:
+    """The target picks one number per row out of an output of this shape."""
+    shown = f"(N{''.join(f', {size}' for size in shape[1:])})"
+    if kind != "logit" and (len(shape) != 2 or shape[1] < 2):
+        raise ValueError(
+            f"score={kind!r} needs several class scores (N, classes), got output of shape {shown}; use 'logit'"
+        )
+    if target is None:
+        if math.prod(shape[1:]) != 1:
+            raise ValueError(
+                f"target must be given where the model has several outputs, got None for output of shape {shown}; "
+                "pass the class number(s), or use .explain(), which takes the predicted class"
+            )
+        return
+    listed = target.flatten().tolist() if isinstance(target, Tensor) else target
+    for entry in [listed] if isinstance(listed, int | tuple) else listed:
+        index = entry if isinstance(entry, tuple) else (entry,)
+        if len(index) != len(shape) - 1:
+            raise ValueError(f"target must have {len(shape) - 1} index(es) for output of shape {shown}, got {entry!r}")
+        for position, size in zip(index, shape[1:], strict=True):
+            if not -size <= position < size:
+                raise ValueError(f"target must be below {size} for output of shape {shown}, got {entry!r}")
+
+
+def finite_score(value: Tensor) -> None:
+    if not bool(torch.isfinite(value).all()):
+        bad = (~torch.isfinite(value)).nonzero().flatten().tolist()
+        raise ValueError(
+            f"the model's score must be finite, got NaN or infinity for image(s) {bad[:8]}; "
+            "check the preprocessing, or a half-precision overflow"
+        )
+
+
+def some_gradient(found: Tensor) -> None:
+    """Each image had a finite gradient at least once."""
+    if not bool(found.all()):
+        bad = (~found).nonzero().flatten().tolist()
+        raise ValueError(
+            f"the model's gradient must be finite, got NaN or infinity alone for image(s) {bad[:8]}; "
+            "look for a square root or logarithm of zero in its forward"
+        )
+
+
+def differentiable(score: Tensor) -> None:
+    if not score.requires_grad:
+        raise ValueError(
+            "the model must be differentiable with respect to its input, got an output without gradient; "
+            "remove no_grad, detach, argmax or numpy from its forward"
+        )
+
+
+def dependent(grad: Tensor | None) -> None:
+    if grad is None:
+        raise ValueError(
+            "the model's output must depend on its input through differentiable operations, got an output "
+            "that has a gradient, but none with respect to the input; look for detach() in its forward"
+        )
+
+
+_RANDOM = ("Drop", "StochasticDepth")
+
+
+def evaluating(model: Any) -> None:
+    """No layer of the model may act as in training: images would mix, and maps would change from call to call."""
+    for name, module in _modules(model, depth=3):
+        kind = getattr(module, "original_name", type(module).__name__)  # the former for scripted ones
+        norms = "BatchNorm" in kind
+        tracks = "InstanceNorm" in kind and getattr(module, "running_mean", None) is not None
+        chance = getattr(module, "p", getattr(module, "drop_prob", 1.0))
+        acts = norms or tracks or (any(word in kind for word in _RANDOM) and chance) or isinstance(module, nn.RReLU)
+        if module.training and acts:
+            raise ValueError(
+                f"the model must be in evaluation mode, got {kind} {name!r} in training mode; call model.eval() first"
+            )
+        if norms and getattr(module, "running_mean", 0) is None:
+            raise ValueError(
+                f"batch norm must use running statistics, got {kind} {name!r} with track_running_stats=False: "
+                "images of a batch would change each other's maps"
+            )
+
+
+def _modules(model: Any, depth: int) -> Iterator[tuple[str, nn.Module]]:
+    """The modules of a callable: its own, or those that a method, partial, closure or object holds."""
+    if isinstance(model, nn.Module):
+        yield from model.named_modules()
+    elif depth > 0 and callable(model) and not isinstance(model, type):
+        held = [cell.cell_contents for cell in getattr(model, "__closure__", None) or () if _filled(cell)]
+        held += [getattr(model, "__self__", None), *getattr(model, "__dict__", {}).values()]
+        if isinstance(model, functools.partial):
+            held += [model.func, *model.args, *model.keywords.values()]
+        for each in held:
+            yield from _modules(each, depth - 1)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def baselines(given: object, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Captum's forms, one tensor per input: numbers, tensors of one row or of all, or a tuple of them."""
+    parts = given if isinstance(given, tuple) else (given,) * (len(inputs) if isinstance(given, int | float) else 1)
+    if len(parts) != len(inputs):
+        raise ValueError(f"baselines must be one per input, got {len(parts)} for {len(inputs)} inputs")
+    return tuple(_baseline(part, x) for part, x in zip(parts, inputs, strict=True))
+
+
+def _baseline(given: object, x: Tensor) -> Tensor:
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return torch.full_like(x, given, requires_grad=False)
+    if not isinstance(given, Tensor):
+        raise TypeError(f"baselines must be tensors or numbers, got {type(given).__name__}")
+    if given.shape not in {x.shape, (1, *x.shape[1:]), x.shape[1:]}:
+        raise ValueError(
+            f"baselines must have the shape of the inputs, {tuple(x.shape)}, or of one of them, "
+            f"got {tuple(given.shape)}"
+        )
+    if not bool(given.isfinite().all()):
+        raise ValueError("baselines must be finite, got NaN or infinity")
+    return given.detach().to(x.device, x.dtype).expand(x.shape)

@@ -1,0 +1,57 @@
+"""Every benchmark runs from end to end on little work, and stores what its figures depend on."""
+
+import json
+import shutil
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SMALL = {
+    "throughput": "--images 2 --budget 24 --models lite0 --size 64",
+    "quality": "--photos 1 --budgets 24 --paper-steps 2 --reference 32 --fresh 4 --no-compile",
+    "scaling": "--budget 16 --images 1,2 --sizes 64 --groups 4 --photos 1 --no-compile",
+    "memory": "--rows 0 --budget 16",
+    "baselines": "--samples 4 --batches 2,4 --repeats 1",
+    "precision": "--photos 1 --budget 16 --precisions bfloat16",
+    "path": "--photos 1 --budget 32 --fresh 2",
+    "invariance": "--photos 1 --budget 24 --rows 2",
+    "sparsity": "--photos 1 --budget 24 --shares 0.05",
+    "cost": "--photos 1 --repeats 1 --methods gradient,gradcam",
+    "derivative": "--photos 1 --steps 2 --modes frozen,covariance:1x8 --reference 1x8",
+    "waiting": "--qualities fast --budget-of fast=16",
+}
+DATA = {
+    "quality",
+    "scaling",
+    "baselines",
+    "precision",
+    "path",
+    "invariance",
+    "sparsity",
+    "waiting",
+    "cost",
+    "derivative",
+}
+
+
+def test_every_benchmark_has_a_small_version():
+    known = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main()" in path.read_text()}
+    elsewhere = {"plots", "mask_network", "violations", "certificates"}  # some have test files of their own
+    assert known - elsewhere == set(SMALL)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_benchmark_runs_and_stores_its_figures(name, tmp_path, monkeypatch):
+    (tmp_path / "photos").mkdir()
+    shutil.copy(ROOT / "docs" / "chelsea.jpg", tmp_path / "photos")
+    data = ["--data", str(tmp_path / "photos")] if name in DATA else []
+    monkeypatch.syspath_prepend(str(ROOT))
+    given = [*data, "--device", "cpu", "--out", str(tmp_path), *SMALL[name].split()]
+    monkeypatch.setattr(sys, "argv", [f"benchmarks/{name}.py", *given])
+    import_module(f"benchmarks.{name}").main()
+    stored = json.loads((tmp_path / f"{name}_cpu.json").read_text())
+    assert {"command", "date", "hardware", "versions"} <= set(stored)
+    assert str(tmp_path) not in json.dumps(stored)

@@ -1,0 +1,364 @@
+"""`moreaugrad attack` and `moreaugrad robustness`: files, words, exit codes, and one line for every failure."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from moreaugrad.attacks import ATTACKS
+from moreaugrad.cli.attack_report import enlargement
+from moreaugrad.metrics import METRICS
+
+SOURCE = '''
+import numpy as np
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    """Three classes of pictures of 12 x 12, x = (picture - 0.5) / 0.25."""
+
+    labels = ("cat", "dog", "bird")
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(432, 16), nn.Softplus(), nn.Linear(16, 3))
+        for parameter in self.layers.parameters():
+            parameter.data = torch.randn(parameter.shape, generator=generator) / parameter.shape[-1] ** 0.5
+
+    def forward(self, x):
+        return self.layers(x)
+
+    def preprocess(self, picture):
+        pixels = np.asarray(picture.resize((12, 12)), dtype=np.float32) / 255
+        return torch.tensor((pixels - 0.5) / 0.25).permute(2, 0, 1)
+
+
+class Tiny(nn.Module):
+    """The same for 8 x 8: too small for the window of a metric."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 192, generator=torch.Generator().manual_seed(7)) / 10)
+
+    def forward(self, x):
+        return torch.tanh(x.flatten(1)) @ self.weight.T
+
+    def preprocess(self, picture):
+        pixels = np.asarray(picture.resize((8, 8)), dtype=np.float32) / 255
+        return torch.tensor(pixels * 2 - 1).permute(2, 0, 1)
+'''
+NET = ["--model", "own_attacked:Net"]
+CHEAP = [*NET, "--budget", "32", "--attack-budget", "16"]
+QUICK = [*CHEAP, "--steps", "2", "--modes", "frozen,implicit:2x8"]
+HEAVY = ("torch", "torchvision", "timm", "captum", "matplotlib", "skimage", "scipy", "numpy")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with the user's network, and pictures in a folder of their own."""
+    (tmp_path / "own_attacked.py").write_text(SOURCE)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "nothing").mkdir()
+    for seed, name in enumerate(("a", "b, c")):
+        pixels = np.random.default_rng(seed).integers(0, 256, (12, 10, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{name}.png")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("own_attacked", None)
+
+
+def told(path="attacks/a_attack.json"):
+    return json.loads(Path(path).read_text())
+
+
+def rows(path="robustness/rows.csv"):
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# attack
+
+
+def test_attack_writes_a_picture_and_all_that_is_known(folder, run):
+    code, out, err = run(
+        *("attack", "photos/a.png", *CHEAP, "--steps", "3", "--grad-mode", "implicit:2x8", "--epsilon", "2"),
+        *("--sparsity", "0.2", "--set", "k=0.3", "--seed", "5"),
+    )
+    assert (code, err) == (0, "")
+    found = told()
+    assert (found["success"], found["kept"], found["valid"], found["class_is_to_change"]) == (True, True, True, False)
+    change = found["change"]
+    assert 0 < change["l2"] <= 2 * (1 + 1e-6)
+    assert change["pixels_l2"] == pytest.approx(change["l2"] * 0.25 * 255, rel=1e-4)
+    assert change["pixels_linf"] == pytest.approx(change["linf"] * 0.25 * 255, rel=1e-4)
+    assert list(found["metrics"]) == [
+        *("normalised_distance", "topk_intersection", "ssim", "cosine", "spearman", "centre_shift")
+    ]
+    for name, figure in found["metrics"].items():
+        assert figure["more_robust"] == METRICS[name].direction
+        assert figure["attacked"] != figure["two_seeds"]
+    assert found["objective"]["after"] < found["objective"]["before"]
+    assert found["gradients"]["map"] == 32
+    assert found["seeds"] == {"attacked_map": 5, "judge": 6, "second_judge": 7, "attack": 8}
+    assert (found["options"]["judge"]["seed"], found["options"]["judge"]["budget"]) == (6, 32)
+    assert (found["options"]["attacked_method"]["seed"], found["options"]["attacked_method"]["budget"]) == (5, 16)
+    assert (found["options"]["attack"]["k"], found["options"]["attack"]["seed"]) == (0.3, 8)
+    assert found["before"]["label"] == found["after"]["label"] == found["label"]
+    assert found["label"] in out
+    assert "prediction kept" in out
+    assert f"distance {found['metrics']['normalised_distance']['attacked']:.3f}" in out
+    assert "two seeds, no attack" in out
+    with Image.open("attacks/a_attack.png") as picture:
+        assert picture.size[0] > 3 * picture.size[1]
+    assert not list(Path("attacks").glob(".*"))
+
+
+def test_the_same_command_gives_the_same_figures(folder, run):
+    found = []
+    for _ in range(2):
+        run("attack", "photos/a.png", *CHEAP, "--method", "smoothgrad", "--steps", "2", "--quiet")
+        found.append({name: value for name, value in told().items() if name != "seconds"})
+    assert found[0] == found[1]
+
+
+def test_an_attack_on_the_class_says_so_and_compares_maps_of_the_class_before(folder, run):
+    code, out, _ = run("attack", "photos/a.png", *NET, "--method", "gradient", "--attack", "pgd", "--epsilon", "6")
+    found = told()
+    assert code == 0
+    assert (found["success"], found["kept"], found["valid"], found["class_is_to_change"]) == (True, False, True, True)
+    assert found["after"]["class"] != found["before"]["class"] == found["target"]
+    assert "as this attack is meant to change it" in out
+    assert found["metrics"]["normalised_distance"]["two_seeds"] == 0
+    assert "no noise of its own" in out
+
+
+def test_an_attack_that_finds_nothing_says_so(folder, run):
+    code, out, _ = run("attack", "photos/a.png", *NET, "--method", "gradient", "--attack", "pgd", "--epsilon", "1e-4")
+    found = told()
+    assert code == 0
+    assert (found["valid"], found["change"]["l2"], found["metrics"]["normalised_distance"]["attacked"]) == (False, 0, 0)
+    assert "nothing valid was found" in out
+    assert "prediction kept" in out
+
+
+def test_a_named_class_is_attacked(folder, run):
+    run("attack", "photos/a.png", *NET, "--method", "gradient", "--steps", "2", "--target", "bird")
+    found = told()
+    assert (found["target"], found["label"]) == (2, "bird")
+    assert found["before"]["probability_of_target"] <= found["before"]["probability"]
+
+
+def test_a_map_too_small_for_a_metric_has_the_others(folder, run):
+    code, out, _ = run("attack", "photos/a.png", "--model", "own_attacked:Tiny", "--method", "gradient", "--steps", "2")
+    assert code == 0
+    assert told()["metrics"]["ssim"]["attacked"] is None
+    assert told()["metrics"]["cosine"]["attacked"] < 1
+    assert "ssim not defined" in out
+
+
+def test_a_method_without_a_derivative_is_judged_under_noise(folder, run):
+    code, _, err = run("attack", "photos/a.png", *NET, "--method", "deeplift")
+    assert code == 2
+    assert "use noise" in err
+    code, *_ = run("attack", "photos/a.png", *NET, "--method", "deeplift", "--attack", "noise", "--norm", "l2")
+    assert code == 0
+    assert 2 < told()["change"]["l2"] <= 3 * (1 + 1e-6)  # the box takes a little of it
+    assert told()["gradients"]["attack"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--epsilon", "0"], "epsilon must be a positive"),
+        (["--epsilon", "-2"], "epsilon must be a positive"),
+        (["--norm", "l1"], "norm must be one of"),
+        (["--attack", "topq"], "Did you mean 'topk'"),
+        (["--attack", "structured", "--norm", "l2"], "norm must be one of ['linf'], got 'l2'"),
+        (["--attack", "region"], "region must be told its region"),
+        (["--attack", "model_fooling"], "which changes the network"),
+        (["--method", "gradiant"], "Did you mean 'gradient'"),
+        (["--grad-mode", "implicitt"], "Did you mean 'implicit'"),
+        (["--grad-mode", "frozen", "--method", "gradient"], "grad_mode must be left out"),
+        (["--set", "k=0"], "k must be at least 1 entry"),
+        (["--set", "kk=1"], "an option of sparse_moreau, topk must be one of"),
+        (["--set", "steps=3", "--steps", "4"], "--set must not repeat an option"),
+        (["--steps", "0"], "steps must be at least 1"),
+        (["--restarts", "0"], "restarts must be at least 1"),
+        (["--attack", "noise", "--steps", "3"], "an option of sparse_moreau, noise must be one of"),
+        (["--method", "relex"], "cannot be differentiated"),
+        (["--budget", "0"], "budget must be at least 1"),
+        (["--attack-budget", "3"], "budget must be at least samples"),
+        (["--seed", "-1"], "seed must be at least 0"),
+        (["--target", "doog"], "Did you mean 'dog'"),
+        (["--target", "7"], "target must lie in 0..2"),
+        (["--sparsity", "7"], "sparsity must be in"),
+        (["--out", "photos/a.png"], "--out must be a folder"),
+        (["--device", "nonsense"], "device must be one that works here"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_attacks_are_one_line_and_exit_code_2(folder, run, arguments, words):
+    code, out, err = run("attack", "photos/a.png", *NET, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("image", ["nothing", "missing.png", "own_attacked.py"])
+def test_what_is_no_image_cannot_be_attacked(folder, run, image):
+    code, _, err = run("attack", image, *NET)
+    assert (code, len(err.splitlines())) == (2, 1)
+
+
+def test_a_change_is_enlarged_as_far_as_it_fits():
+    assert enlargement(np.zeros((4, 4, 3))) == 0
+    assert enlargement(np.full((4, 4, 3), 0.004)) == 100
+    assert enlargement(np.full((4, 4, 3), -0.003)) == 100
+    assert enlargement(np.full((4, 4, 3), 0.4)) == 1
+    for size in np.geomspace(1e-6, 0.4, 50):
+        factor = enlargement(np.full((2, 2, 3), size))
+        assert 0.2 <= factor * size <= 0.5 or factor == 1
+
+
+# robustness
+
+
+def test_a_study_of_files_goes_on_and_is_told(folder, run):
+    command = ["robustness", "photos", *QUICK, "--norms", "1,4", "--methods", "gradient,sparse_moreau"]
+    code, out, err = run(*command)
+    assert (code, err) == (0, "")
+    found = rows()
+    cells = (1 + 2 * (1 + 1) + 2 * (1 + 1)) + (1 + 2 * (2 + 1) + 2 * (1 + 1))
+    assert len(found) == 2 * cells
+    assert {row["key"] for row in found} == {"a", "b, c"}
+    assert {row["mode"] for row in found if row["attack"] == "noise"} == {"none", "strongest"}
+    assert {row["mode"] for row in found if (row["attack"], row["method"]) == ("topk", "gradient")} == {
+        *("exact", "strongest")
+    }
+    assert all(row["pixels_l2"] for row in found if row["attack"] != "none")
+    assert "sparse_moreau, topk: 1: " in out
+    assert "gradient, two seeds: 0.000" in out
+    study = told("robustness/study.json")
+    assert study["configuration"]["study"]["methods"]["sparse_moreau"] == {}
+    assert study["configuration"]["study"]["attacks"] == {"topk": {"steps": 2, "restarts": 1}, "noise": {}}
+    before = Path("robustness/rows.csv").read_bytes()
+    assert run(*command)[0] == 0
+    assert Path("robustness/rows.csv").read_bytes() == before
+    code, _, err = run(*command, "--seed", "1")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "goes on with the configuration it began with, got study.seed = 1" in err
+    with Image.open("robustness/curves.png") as picture:
+        assert picture.size[0] > 1000
+
+
+def test_minutes_give_exit_code_1_until_all_is_done(folder, run):
+    command = ["robustness", "photos/a.png", *QUICK, "--norms", "1", "--methods", "gradient", "--attacks", "topk"]
+    codes, words = [], []
+    for _ in range(3):
+        code, out, _ = run(*command, "--minutes", "1e-9")
+        codes.append(code)
+        words.append("the same command goes on from robustness" in out)
+    assert (codes, words) == ([1, 1, 0], [True, True, False])
+
+
+def test_arrays_and_the_first_images_of_them(folder, run):
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3), dtype=np.uint8)
+    arrays = {
+        "x_train": pixels[:1],
+        "y_train": np.zeros(1, np.uint8),
+        "x_test": pixels,
+        "y_test": np.zeros(5, np.uint8),
+    }
+    np.savez("small.npz", **arrays)
+    command = ["robustness", "--data", "small.npz", *QUICK, "--methods", "gradient", "--norms", "1", "--images", "3"]
+    assert run(*command, "--attacks", "topk")[0] == 0
+    assert {row["image"] for row in rows()} == {"0", "1", "2"}
+    code, _, err = run(*command, "photos")
+    assert code == 2
+    assert "got both" in err
+
+
+def test_attacks_on_the_class_count_where_they_change_it(folder, run):
+    command = ["robustness", "photos", *QUICK, "--methods", "gradient", "--attacks", "pgd", "--norms", "0.001,9"]
+    code, out, _ = run(*command)
+    assert code == 0
+    assert "gradient, pgd: 0.001: none valid; 9: " in out
+    for row in rows():
+        if row["attack"] == "pgd":
+            assert (row["valid"] == "1") == (row["predicted_after"] != row["predicted"]) == (row["epsilon"] == "9.0")
+
+
+def test_maps_that_are_mostly_noise_are_named(folder, run):
+    command = ["robustness", "photos/a.png", *NET, "--methods", "smoothgrad", "--attacks", "noise", "--norms", "0.01"]
+    _, out, _ = run(*command, "--budget", "2", "--attack-budget", "2")
+    assert "smoothgrad: two seeds differ more than any attack" in out
+
+
+def test_options_go_to_one_method_or_to_all(folder, run):
+    run(
+        *("robustness", "photos/a.png", *QUICK, "--methods", "moreau,sparse_moreau", "--attacks", "topk"),
+        *("--norms", "1", "--set", "rho=0.5", "--set", "sparse_moreau.eta=0.01", "--set", "k=0.2"),
+    )
+    study = told("robustness/study.json")["configuration"]["study"]
+    assert study["methods"] == {"moreau": {"rho": 0.5}, "sparse_moreau": {"rho": 0.5, "eta": 0.01}}
+    assert study["attacks"]["topk"] == {"k": 0.2, "steps": 2, "restarts": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--norms", "1,0"], "epsilon must be a positive"),
+        (["--norms", "1,x"], "--norms must be numbers with commas, got 'x'"),
+        (["--norms", ","], "epsilons must be a list of at least one"),
+        (["--norm", "l7"], "norm must be one of"),
+        (["--metrics", "simm"], "Did you mean 'ssim'"),
+        (["--metrics", "gini"], "metrics must compare two maps"),
+        (["--attacks", "topk,noize"], "Did you mean 'noise'"),
+        (["--methods", "gradient,smothgrad"], "Did you mean 'smoothgrad'"),
+        (["--methods", "gradient,deeplift"], "use noise"),
+        (["--modes", "frozen,implizit"], "Did you mean 'implicit'"),
+        (["--set", "k=0"], "k must be at least 1 entry"),
+        (["--set", "budget=8"], "budget must be the same for all"),
+        (["--images", "0"], "--images must be at least 1"),
+        (["--minutes", "0"], "--minutes must be a positive"),
+        (["--data", "missing.npz"], "got both"),
+        (["photos/missing.png"], "got nothing there"),
+        (["own_attacked.py"], "must be an image file"),
+        (["nothing"], "got a folder without images"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_studies_are_one_line_and_exit_code_2(folder, run, arguments, words):
+    code, out, err = run("robustness", "photos", *QUICK, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) == 1
+    assert not Path("robustness/rows.csv").exists()
+
+
+def test_a_study_needs_images(folder, run):
+    code, _, err = run("robustness", *QUICK)
+    assert (code, "got neither" in err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["attack", "robustness"])
+def test_help_imports_nothing_heavy_and_names_every_attack(command):
+    code = (
+        "import sys\nfrom moreaugrad.cli.app import main\n"
+        f"try: main(['{command}', '--help'])\n"
+        f"except SystemExit: sys.stderr.write(str([name for name in {HEAVY} if name in sys.modules]))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stderr == "[]"
+    words = found.stdout.replace("│", " ").split()
+    named = {word.strip(",.") for word in words}
+    assert {name for name in ATTACKS if name not in named} == {"model_fooling"}  # it changes no image

@@ -1,0 +1,243 @@
+"""The command line: files, JSON lines, exit codes, and one line on stderr for every failure."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_network
+from PIL import Image
+
+from moreaugrad import METHODS, Explanation, __version__
+
+RUN = "from moreaugrad.cli.app import main; main()"
+SMALL = ["--model", "own_small:Linear", "--budget", "64"]
+HEAVY = ("torch", "torchvision", "timm", "captum", "matplotlib", "skimage", "scipy", "numpy")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with the user's network, two photos and a broken one."""
+    shutil.copy(small_network.SOURCE, tmp_path / "own_small.py")
+    for name, seed in (("a.png", 0), ("b[1].png", 1)):
+        pixels = np.random.default_rng(seed).integers(0, 256, (12, 10, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / name)
+    (tmp_path / "bad.png").write_bytes(b"junk")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("own_small", None)
+
+
+def width(path: str) -> int:
+    with Image.open(path) as picture:
+        return picture.size[0]
+
+
+def test_explain_writes_picture_map_and_line(folder, run):
+    code, out, err = run("explain", "a.png", *SMALL, "--sparsity", "0.25", "--target", "dog", "--out", "results")
+    assert (code, err) == (0, "")
+    assert "dog (class 1)" in out
+    assert width("results/a.png") > 300
+    stored = Explanation.load("results/a.npz")
+    assert float(stored.kept) == 0.25
+    (line,) = Path("results/results.jsonl").read_text().splitlines()
+    found = json.loads(line)
+    assert found["target"] == 1
+    assert found["label"] == "dog"
+    assert found["entries_kept"] == 0.25
+    assert found["pixels_kept"] == pytest.approx(float(stored.pixels_kept))
+    assert found["score"] == pytest.approx(float(stored.score))
+    assert found["gradients"] == stored.gradients
+    assert found["options"]["sparsity"] == 0.25
+    assert found["seed"] == 0
+    assert found["sigma_8bit"] == pytest.approx(found["sigma"] * 0.25 * 255, rel=1e-5)
+    assert found["versions"]["moreaugrad"] == __version__
+    assert not list(Path("results").glob(".*"))
+
+
+def test_json_holds_nothing_but_lines_and_one_bad_file_gives_exit_code_1(folder, run):
+    code, out, err = run("explain", "a.png", "bad.png", "b[1].png", "missing.png", *SMALL, "--json")
+    assert code == 1
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["key"] for line in lines] == ["a", "bad", "b[1]", "missing"]
+    assert [("error" in line) for line in lines] == [False, True, False, True]
+    assert [line.partition(":")[0] for line in err.splitlines()] == ["error", "error"]
+    assert out == Path("maps/results.jsonl").read_text()
+    assert Path("maps/b[1].png").is_file()
+
+
+def test_nothing_done_gives_exit_code_2(folder, run):
+    code, out, err = run("explain", "bad.png", *SMALL, "--quiet")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+
+
+def test_folders_are_read_but_never_their_results(folder, run):
+    (folder / "bad.png").unlink()
+    for _ in range(2):
+        code, out, _ = run("explain", ".", *SMALL, "--out", "maps")
+        assert (code, len(out.splitlines())) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--method", "sparse_morau"], "Did you mean 'sparse_moreau'"),
+        (["--model", "efficientnet_lite"], "Did you mean 'efficientnet_lite0'"),
+        (["--model", "own_small:Nothing"], "AttributeError"),
+        (["--model", "own_small:Linear", "--target", "doog"], "Did you mean 'dog'"),
+        (["--model", "own_small:Linear", "--target", "7"], "target must be below 3"),
+        (["--model", "own_small:Linear", "--rho", "0"], "rho must be a positive"),
+        (["--model", "own_small:Linear", "--eta", "-1"], "eta must be a finite number >= 0"),
+        (["--model", "own_small:Linear", "--eta", "1", "--sparsity", "0.1"], "exclude each other"),
+        (["--model", "own_small:Linear", "--sparsity", "5"], "sparsity must be in"),
+        (["--model", "own_small:Linear", "--groups", "4"], "an option of sparse_moreau must be one of"),
+        (["--model", "own_small:Linear", "--method", "group_sparse_moreau", "--groups", "[bold]"], "got '[bold]'"),
+        (["--model", "own_small:Linear", "--score", "loss"], "score must be one of"),
+        (["--model", "own_small:Linear", "--budget", "7"], "budget must be at least samples"),
+        (["--model", "own_small:Linear", "--device", "nonsense"], "device must be one that works here"),
+        (["--model", "own_small:Linear", "--labels", "missing.txt"], "labels must be a readable text file"),
+        (["--model", "own_small:Linear", "--weights", "missing.pt"], "weights must be a checkpoint file"),
+        (["--model", "own_small:Linear", "--out", "a.png"], "--out must be a folder"),
+        (["--model", "own_small:Linear", "--out", "."], "--out must not lie where results would replace"),
+        (["--quality", "superb"], "--quality must be one of"),
+        (["--quality", "fast", "--budget", "100"], "exclude each other"),
+        (["--budget", "many"], "--budget"),
+        (["--nonsense"], "--nonsense"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(folder, run, arguments, words):
+    code, out, err = run("explain", "a.png", *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_weights_out_of_reach_give_exit_code_2(folder, run, monkeypatch):
+    from moreaugrad.models import named
+
+    monkeypatch.setattr(named, "unreachable", lambda url: "no connection")
+    monkeypatch.setenv("TORCH_HOME", str(folder))
+    code, _, err = run("explain", "a.png", "--model", "torchvision/resnet18")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "efficientnet_lite0" in err
+
+
+def test_two_images_of_one_name_get_results_of_their_own(folder, run):
+    Image.new("RGB", (9, 9)).save("a.bmp")
+    code, *_ = run("explain", "a.png", "a.bmp", *SMALL)
+    assert code == 0
+    assert len(list(Path("maps").glob("*a_*.npz"))) == 2
+
+
+def test_an_all_zero_map_is_a_warning(folder, run):
+    code, out, err = run("explain", "a.png", *SMALL, "--eta", "1000")
+    assert code == 0
+    assert "0 % of entries" in out
+    assert err.startswith("warning: ")
+    assert "sparsity" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_quality_sets_the_budget(folder, run):
+    spent = {}
+    for quality in ("fast", "balanced"):
+        _, out, _ = run("explain", "a.png", "--model", "own_small:Linear", "--quality", quality, "--json")
+        spent[quality] = json.loads(out)["gradients"]
+    assert spent == {"fast": 160, "balanced": 800}
+
+
+def test_compare_draws_every_method(folder, run):
+    code, out, err = run("compare", "a.png", *SMALL, "--groups", "2")
+    assert (code, err) == (0, "")
+    untrained = [name for name, each in METHODS.items() if "trained" not in each.flags]
+    lines = dict(line.split(": ", 1) for line in out.splitlines()[:-1])
+    assert list(lines) == untrained
+    left = {name for name, line in lines.items() if line.startswith("left out: ")}
+    assert left == {"cam", "gradcam", "gradcam_plus_plus", "normgrad"}  # this network has no layer with positions
+    code, _, err = run("compare", "a.png", *SMALL[:2], "--methods", "gradient,gradcam")
+    assert code == 2
+    assert err.startswith("error: gradcam: ")
+    assert width("maps/a_compare.png") > 300
+    code, _, err = run("compare", "a.png", *SMALL, "--methods", "gradient,smoothgrad")
+    assert (code, err) == (
+        2,
+        "error: --budget must be an option of a compared method, got only ['gradient', 'smoothgrad']\n",
+    )
+    code, _, err = run("compare", "a.png", "--methods", "gradient,magic")
+    assert code == 2
+    assert "method must be one of" in err
+
+
+def test_a_comparison_does_not_hide_what_was_asked_wrongly(folder, run):
+    code, _, err = run("compare", "a.png", *SMALL[:2], "--layer", "no.such")
+    assert code == 2
+    assert "no.such" in err
+    code, _, err = run("compare", "a.png", *SMALL[:2], "--set", "rule=foo")
+    assert code == 2
+    assert "integrated_gradients: rule must be one of" in err
+    code, _, err = run("compare", "a.png", *SMALL[:2], "--target", "50")
+    assert code == 2
+    assert "target must be below" in err
+    code, _, err = run("compare", "a.png", *SMALL[:2], "--methods", "gradient", "--mask-network", "x.safetensors")
+    assert code == 2
+    assert "--mask-network must be an option" in err
+    code, _, err = run("explain", "a.png", *SMALL[:2], "--method", "gradient", "--set", "nothing")
+    assert (code, err) == (2, "error: --set must be NAME=VALUE, got 'nothing'\n")
+
+
+def test_lists(run):
+    code, out, _ = run("methods", "--json")
+    assert code == 0
+    assert {name: each["flags"] for name, each in json.loads(out).items()} == {
+        name: sorted(entry.flags) for name, entry in METHODS.items()
+    }
+    assert [line.split()[0] for line in run("methods")[1].splitlines()] == list(METHODS)
+    assert run("models")[1].startswith("efficientnet_lite0")
+    assert run("--version")[1] == f"moreaugrad {__version__}\n"
+    assert run("--help")[0] == 0
+    code, out, _ = run()
+    assert code == 2
+    assert "explain" in out
+
+
+def outside(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", RUN, *arguments], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_exit_codes_of_the_process(folder):
+    good = outside(folder, "explain", "a.png", "bad.png", *SMALL, "--json")
+    assert good.returncode == 1
+    assert [json.loads(line)["key"] for line in good.stdout.splitlines()] == ["a", "bad"]
+    assert len(good.stderr.splitlines()) == 1
+    wrong = outside(folder, "explain", "a.png", "--method", "magic")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "Traceback" not in wrong.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["methods"], ["models"], ["explain", "--help"]])
+def test_lists_and_help_import_nothing_heavy(arguments):
+    code = (
+        "import sys\nfrom moreaugrad.cli.app import main\n"
+        f"try: main({arguments})\n"
+        f"except SystemExit: sys.stderr.write(str([name for name in {HEAVY} if name in sys.modules]))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stderr == "[]"
+
+
+@pytest.mark.slow
+def test_demo(tmp_path, run):
+    code, out, _ = run("demo", "--out", tmp_path)
+    assert code == 0
+    assert len(list(tmp_path.glob("*.png"))) == 5
+    assert len(out.splitlines()) == 5
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert all("cat" in line["label"] or line["label"] == "tabby" for line in lines)
+    assert lines[2]["entries_kept"] == pytest.approx(0.05, abs=0.002)

@@ -1,0 +1,180 @@
+"""Pictures in, maps and records out: on a linear network, where the maps are known."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from small_network import SIZE, Linear, Moody
+
+from moreaugrad import METHODS, MoreauGrad, Smoothing
+from moreaugrad.api import ExplainBatch, explain
+from moreaugrad.cli.method_options import make_method, taken, told
+from moreaugrad.models.custom import as_classifier
+from moreaugrad.types import Item
+
+
+@pytest.fixture
+def network():
+    return Linear().eval()
+
+
+@pytest.fixture
+def picture():
+    return Image.fromarray(np.random.default_rng(0).integers(0, 200, (20, 30, 3), dtype=np.uint8))
+
+
+def weights_of(network: Linear, target: int) -> torch.Tensor:
+    return network.weight[target].detach().view(1, 3, SIZE, SIZE)
+
+
+def test_gradient_of_a_linear_network_is_its_weights(network, picture):
+    for target in range(3):
+        found = explain(network, picture, "gradient", target=target)
+        torch.testing.assert_close(found.map, weights_of(network, target))
+        assert found.target.tolist() == [target]
+
+
+def test_sparse_map_of_a_linear_network_is_its_weights_thresholded(network, picture):
+    found = explain(network, picture, "sparse_moreau", target=1, noise_level=0, eta=0.05, rho=2.0)
+    w = weights_of(network, 1)
+    torch.testing.assert_close(found.map, w.sign() * (w.abs() - 0.05).clamp_min(0), atol=1e-5, rtol=0)
+
+
+def test_without_a_target_the_predicted_class_is_explained(network, picture):
+    x = network.preprocess(picture)[None]
+    assert explain(network, picture, "gradient").target.tolist() == network(x).argmax(1).tolist()
+
+
+def test_every_form_of_image_gives_the_same_map(network, picture, tmp_path):
+    picture.save(tmp_path / "p.png")
+    x = network.preprocess(picture)
+    forms = [picture, np.asarray(picture), tmp_path / "p.png", str(tmp_path / "p.png"), x, x[None], [picture]]
+    maps = [explain(network, form, budget=64, sparsity=0.1).map for form in forms]
+    assert all(torch.equal(found, maps[0]) for found in maps)
+    assert int((maps[0] != 0).sum()) == round(0.1 * maps[0].numel())
+
+
+def test_lists_and_plain_functions(network, picture):
+    dark = Image.new("RGB", (5, 5))
+    found = explain(network.forward, [picture, dark], "gradient", target=[0, 2], preprocess=network.preprocess)
+    torch.testing.assert_close(found.map, torch.cat([weights_of(network, 0), weights_of(network, 2)]))
+
+
+def test_the_network_is_left_as_it_was(picture):
+    network = Linear().train()
+    state = {name: value.clone() for name, value in network.state_dict().items()}
+    before = torch.get_rng_state()
+    explain(network, picture, budget=32)
+    assert network.training
+    assert network.weight.requires_grad
+    assert network.weight.grad is None
+    assert not network._forward_hooks
+    assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"image": "nowhere.png"}, "nothing there"),
+        ({"image": []}, "at least one"),
+        ({"image": 5}, "a path, a PIL image"),
+        ({"method": "sparse_morau"}, "Did you mean 'sparse_moreau'"),
+        ({"target": 3}, "below 3"),
+        ({"target": [0, 1]}, "2 targets for 1 images"),
+        ({"rho": -1}, "rho must be a positive"),
+        ({"eta": 0.1, "sparsity": 0.1}, "exclude each other"),
+        ({"noise": 0.1}, "an option of sparse_moreau must be one of .* Did you mean 'noise_level'"),
+        ({"method": "gradient", "rho": 1.0}, "an option of gradient must be one of"),
+        ({"noise_level": 0, "samples": 4}, "samples must be left out"),
+        ({"smoothing": None, "samples": 4}, "exclude each other"),
+        ({"device": "nonsense"}, "device must be one that works here"),
+        ({"preprocess": 3}, "preprocess must be a function"),
+        ({"image": torch.full((3, SIZE, SIZE), float("nan"))}, "must be finite"),
+    ],
+)
+def test_bad_input_is_told(network, picture, given, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        explain(network, **{"image": picture, "budget": 32} | given)
+
+
+def test_images_of_several_sizes_do_not_make_a_batch(network):
+    def as_it_is(picture):
+        return torch.tensor(np.asarray(picture)).permute(2, 0, 1) / 255
+
+    with pytest.raises(ValueError, match="one size after preprocess"):
+        explain(network, [Image.new("RGB", (4, 4)), Image.new("RGB", (5, 4))], preprocess=as_it_is)
+
+
+def test_options_make_the_method_that_the_class_makes(network):
+    made = make_method("moreau", network, {"rho": 0.5, "noise_level": 0.2, "samples": 8, "eta": None})
+    same = MoreauGrad(network, rho=0.5, smoothing=Smoothing(noise_level=0.2, samples=8))
+    assert made.options() == same.options()
+    assert make_method("smoothgrad", network, {"samples": 8}).noise == Smoothing(noise_level=0.15, samples=8)
+    assert make_method("moreau", network, {"sigma": 0.3}).noise == Smoothing(sigma=0.3, samples=8)
+    assert make_method("moreau", network, {"noise_level": 0}).noise is None
+    assert make_method("moreau", network, {"smoothing": None}).noise is None
+
+
+@pytest.mark.parametrize("name", [name for name, each in METHODS.items() if "trained" not in each.flags])
+def test_told_options_make_the_same_method_again(network, name):
+    made = make_method(name, network, {})
+    again = make_method(name, network, told(made))
+    assert again.options() == made.options()
+    assert set(told(made)) <= set(taken(name))
+
+
+def test_none_is_passed_on_where_it_means_something(network):
+    assert make_method("fgvis", network, {"defence": None}).defence is None
+    assert told(make_method("fgvis", network, {"defence": None}))["defence"] is None
+    assert make_method("integrated_gradients", network, {"baseline": None}).baseline is None
+    assert make_method("sparse_moreau", network, {"eta": None, "sparsity": 0.1}).eta is None
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if "samples" in taken(name)])
+def test_noise_by_single_options(network, name):
+    assert make_method(name, network, {"noise_level": 0.3}).noise.noise_level == 0.3
+    assert make_method(name, network, {"sigma": 0.3}).noise.sigma == 0.3
+
+
+def batch_of(network, name="sparse_moreau", **options) -> ExplainBatch:
+    return ExplainBatch(as_classifier(network), name, options)
+
+
+def test_records_come_in_order_and_know_their_item(network, picture):
+    dark, light = Image.new("RGB", (9, 9)), Image.new("RGB", (9, 9), "white")
+    items = [Item("a", picture, 1), Item("b", dark), Item("c", light, 2), Item("d", picture)]
+    records = batch_of(network, budget=64, sparsity=0.2)(items)
+    assert [record.key for record in records] == ["a", "b", "c", "d"]
+    assert [records[0].target, records[2].target] == [1, 2]
+    assert [records[0].label, records[2].label] == ["dog", "bird"]
+    for item, record in zip(items, records, strict=True):
+        alone = explain(network, item.pixels, target=item.target, budget=64, sparsity=0.2)
+        torch.testing.assert_close(record.explanation.map, alone.map)
+        assert record.pixels.size == (SIZE, SIZE)
+
+
+def test_lengths_in_pixel_values(network, picture):
+    (record,) = batch_of(network, "moreau", budget=64, noise_level=0.1)([Item("a", picture, 0)])
+    pixels = np.asarray(record.pixels).astype(float)
+    assert record.lengths["sigma_8bit"] == pytest.approx(0.1 * (pixels.max() - pixels.min()), rel=1e-4)
+    assert record.lengths["delta_norm_8bit"] == pytest.approx(record.lengths["delta_norm"] * 255 * 0.25, rel=1e-4)
+
+
+def test_one_bad_image_does_not_spoil_the_others(picture, tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"junk")
+    light = Image.new("RGB", (9, 9), "white")
+    sources = [("a", picture), ("bad", tmp_path / "bad.png"), ("light", light), ("b", np.asarray(picture))]
+    records = batch_of(Moody().eval(), budget=32).read_and_explain(sources)
+    assert [record.key for record in records] == ["a", "bad", "light", "b"]
+    assert [record.explanation is None for record in records] == [False, True, True, False]
+    assert "of another kind" in records[1].error
+    assert records[2].error == "RuntimeError: too bright"
+    assert torch.equal(records[0].explanation.map, records[3].explanation.map)
+
+
+def test_wrong_options_are_found_before_the_first_image(network):
+    with pytest.raises(ValueError, match="budget"):
+        batch_of(network, budget=3)
+    with pytest.raises(ValueError, match="method must be one of"):
+        batch_of(network, "nonsense")

@@ -1,0 +1,323 @@
+"""The result object: what is stored comes back, nothing half is left, and the summary tells the truth."""
+
+import json
+import os
+import pickle
+import stat
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from moreaugrad import archive
+from moreaugrad.results import Explanation
+
+TARGETS = {
+    "none": None,
+    "int": 7,
+    "tuple": (1, 2),
+    "list": [4, 5, 6],
+    "tuples": [(0, 1), (1, 2), (2, 3)],
+    "tensor": torch.tensor([7, 8, 9]),
+    "scalar": torch.tensor(3),
+}
+
+
+def images(seed: int = 0) -> Tensor:
+    return torch.randn(3, 2, 4, 5, generator=torch.Generator().manual_seed(seed))
+
+
+def full(**changes: object) -> Explanation:
+    known = Explanation(
+        map=images(),
+        delta=images(1),
+        target=torch.tensor([7, 8, 9]),
+        eta=torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64),
+        score=torch.tensor([1.0, 2.0, 3.0]),
+        envelope=torch.tensor([0.5, 1.5, 2.5]),
+        residual=torch.tensor([1e-3, float("nan"), float("inf")]),
+        converged=torch.tensor([True, False, False]),
+        gradients=torch.tensor([800, 800, 800]),
+        stderr=images(2),
+        seed=11,
+        method="sparse_moreau",
+        options={"rho": 1.0, "samples": 16, "eta": None, "solver": "dual_averaging", "antithetic": True},
+    )
+    return replace(known, **changes)
+
+
+def bare() -> Explanation:
+    return Explanation(map=images())
+
+
+def paired() -> Explanation:
+    other = torch.arange(12.0).reshape(3, 4)
+    return full(map=(images(), other), delta=(images(1), -other), stderr=(images(2), other / 2))
+
+
+def same(found: object, wanted: object) -> bool:
+    """Equal in type, dtype and value; NaN equals NaN."""
+    if isinstance(wanted, Tensor):
+        return (
+            isinstance(found, Tensor)
+            and found.dtype == wanted.dtype
+            and found.shape == wanted.shape
+            and torch.equal(found.nan_to_num(nan=-1), wanted.nan_to_num(nan=-1))
+        )
+    if isinstance(wanted, tuple | list):
+        return type(found) is type(wanted) and len(found) == len(wanted) and all(map(same, found, wanted))
+    return type(found) is type(wanted) and found == wanted
+
+
+def assert_same(found: Explanation, wanted: Explanation) -> None:
+    for each in fields(Explanation):
+        assert same(getattr(found, each.name), getattr(wanted, each.name)), each.name
+
+
+@pytest.mark.parametrize("make", [full, bare, paired])
+def test_every_field_comes_back(tmp_path: Path, make):
+    result = make()
+    assert_same(Explanation.load(result.save(tmp_path / "a.npz")), result)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
+def test_every_form_of_target_comes_back(tmp_path: Path, target):
+    result = full(target=target)
+    assert_same(Explanation.load(result.save(tmp_path / "a")), result)
+
+
+def test_a_tuple_of_one_map_stays_a_tuple(tmp_path: Path):
+    result = full(map=(images(),))
+    assert_same(Explanation.load(result.save(tmp_path / "a")), result)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precisions_are_stored_exactly_as_float32(tmp_path: Path, dtype):
+    found = Explanation.load(full(map=images().to(dtype)).save(tmp_path / "a"))
+    assert found.map.dtype == torch.float32
+    assert torch.equal(found.map, images().to(dtype).float())
+
+
+def test_a_map_that_needs_a_gradient_is_stored_without_it(tmp_path: Path):
+    found = Explanation.load(full(map=images().requires_grad_()).save(tmp_path / "a"))
+    assert torch.equal(found.map, images())
+    assert not found.map.requires_grad
+
+
+def test_the_file_is_plain_numpy_without_pickle(tmp_path: Path):
+    path = paired().save(tmp_path / "a")
+    with np.load(path, allow_pickle=False) as stored:
+        assert {"map.0", "map.1", "eta", "meta"} <= set(stored.files)
+        assert all(stored[name].dtype != object for name in stored.files)
+        assert np.array_equal(stored["map.0"], images().numpy())
+        assert json.loads(str(stored["meta"]))["plain"]["method"] == "sparse_moreau"
+
+
+def test_the_ending_is_added_once_and_found_again(tmp_path: Path):
+    assert full().save(tmp_path / "a.b") == tmp_path / "a.b.npz"
+    assert full().save(str(tmp_path / "c.npz")) == tmp_path / "c.npz"
+    assert Explanation.load(tmp_path / "a.b").gradients.tolist() == [800] * 3
+    renamed = (tmp_path / "c.npz").rename(tmp_path / "c.stored")
+    assert Explanation.load(renamed).gradients.tolist() == [800] * 3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_a_file_has_ordinary_permissions(tmp_path: Path):
+    (tmp_path / "plain").touch()
+    stored = full().save(tmp_path / "a")
+    assert stat.S_IMODE(stored.stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+
+
+def interrupted(*args: object, **options: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("owner", "name"), [(np, "savez_compressed"), (Path, "replace")])
+def test_an_interrupted_save_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch, owner, name):
+    path = full(seed=1).save(tmp_path / "a")
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        full(seed=2).save(path)
+    monkeypatch.undo()
+    assert [each.name for each in tmp_path.iterdir()] == ["a.npz"]
+    assert Explanation.load(path).seed == 1
+
+
+def test_a_save_cut_in_the_middle_of_writing_leaves_nothing(tmp_path: Path, monkeypatch):
+    def half(handle, **arrays):
+        handle.write(b"PK half of a file")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", half)
+    with pytest.raises(OSError, match="No space left"):
+        full().save(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_stored_is_named(tmp_path: Path):
+    with pytest.raises(TypeError, match=r"options\['groups'\].*got Tensor"):
+        full(options={"groups": torch.zeros(3)}).save(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match=r"folder .* must exist"):
+        full().save(tmp_path / "nowhere" / "a")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_file_is_refused(tmp_path: Path, share):
+    path = full().save(tmp_path / "a")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match=r"must be a whole file written by Explanation\.save"):
+        Explanation.load(path)
+
+
+def test_a_damaged_map_is_refused_when_loaded(tmp_path: Path):
+    path = full().save(tmp_path / "a")
+    stored = bytearray(path.read_bytes())
+    start = stored.index(b"map.npy") + 60
+    stored[start : start + 40] = bytes(40)
+    path.write_bytes(stored)
+    with pytest.raises(ValueError, match="must be a whole file"):
+        Explanation.load(path)
+
+
+def test_files_of_others_are_refused(tmp_path: Path):
+    np.savez(tmp_path / "other.npz", map=np.zeros(3))
+    alike = {"format": "other", "version": 1, "tuples": {}, "plain": {}}
+    np.savez(tmp_path / "named.npz", meta=np.array(json.dumps(alike)), map=np.zeros((1, 3)))
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    (tmp_path / "pickle.npz").write_bytes(pickle.dumps({"map": 1}))
+    (tmp_path / "text.npz").write_text("map")
+    for name in ("other.npz", "named.npz", "array.npy", "pickle.npz", "text.npz"):
+        with pytest.raises(ValueError, match="must be a whole file"):
+            Explanation.load(tmp_path / name)
+
+
+def test_a_missing_file_is_no_damaged_one(tmp_path: Path):
+    with pytest.raises(FileNotFoundError):
+        Explanation.load(tmp_path / "a")
+
+
+def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(archive, "VERSION", archive.VERSION + 1)
+    path = full().save(tmp_path / "a")
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"version 1 or lower, got 2.*upgrade"):
+        Explanation.load(path)
+
+
+def test_an_index_gives_a_batch_of_one():
+    result = full()
+    one = result[1]
+    assert (len(result), len(one)) == (3, 1)
+    assert torch.equal(one.map, images()[1:2])
+    assert torch.equal(one.stderr, images(2)[1:2])
+    assert one.target.tolist() == [8]
+    assert one.eta.tolist() == [0.2]
+    assert not one.converged.item()
+    assert (one.gradients.item(), one.seed, one.method) == (800, 11, "sparse_moreau")
+    assert_same(result[-2], one)
+    assert_same(result[np.int64(1)], one)
+    assert len(result[1:]) == 2
+    assert [part.target.item() for part in result] == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("target", "one"),
+    [(None, None), (7, 7), ((1, 2), (1, 2)), ([4, 5, 6], [5]), ([(0, 1), (1, 2), (2, 3)], [(1, 2)])],
+)
+def test_an_index_takes_the_target_of_its_image(target, one):
+    assert full(target=target)[1].target == one
+
+
+def test_a_target_for_all_stays_for_each():
+    assert full(target=torch.tensor([3]))[2].target.tolist() == [3]
+
+
+def test_an_index_goes_into_every_tensor_of_a_tuple():
+    one = paired()[2]
+    assert [tuple(part.shape) for part in one.map] == [(1, 2, 4, 5), (1, 4)]
+    assert one.delta[1].tolist() == [[-8, -9, -10, -11]]
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_an_index_beyond_the_batch_is_an_error(index):
+    with pytest.raises(IndexError, match=f"one of 3 images, got {index}"):
+        full()[index]
+
+
+def test_shares_that_are_kept():
+    drawing = torch.zeros(2, 3, 2, 2)
+    drawing[0, :, 0, 0] = torch.tensor([1.0, -1.0, 0.0])  # two entries of one pixel, whose sum is zero
+    drawing[1] = 1
+    result = Explanation(map=drawing)
+    assert result.kept.tolist() == pytest.approx([2 / 12, 1])
+    assert result.pixels_kept.tolist() == pytest.approx([1 / 4, 1])
+
+
+def test_shares_without_pixels_and_over_a_tuple():
+    table = torch.tensor([[1.0, 0, 0, 0], [1, 1, 1, 1]])
+    assert torch.equal(Explanation(map=table).pixels_kept, torch.tensor([0.25, 1]))
+    pair = Explanation(map=(table, torch.zeros(2, 3, 2, 2)))
+    assert pair.kept.tolist() == pytest.approx([1 / 16, 4 / 16])
+    assert pair.pixels_kept.tolist() == pytest.approx([1 / 8, 4 / 8])
+
+
+def test_the_summary_tells_each_image_in_a_line():
+    drawing = images()
+    drawing[0, 0] = 0
+    text = str(full(map=drawing))
+    heading, first, second, third = text.splitlines()
+    assert "sparse_moreau" in heading
+    assert "800 gradients" in heading
+    assert "seed 11" in heading
+    for words in ("target 7", "score 1", "keeps 50 % of the entries (100 % of the pixels)", "residual 0.001"):
+        assert words in first
+    assert first.endswith(", converged")
+    assert "not converged" in second
+    assert "residual not known" in second
+    assert "target 9" in third
+    assert "tensor" not in text
+
+
+def test_the_summary_never_rounds_a_map_to_nothing():
+    drawing = torch.zeros(1, 1, 200, 200)
+    drawing[0, 0, 3, 3] = 1
+    assert "keeps 0.0025 % of the entries" in str(Explanation(map=drawing))
+
+
+def test_the_summary_explains_a_map_of_zeros():
+    zero = full(map=torch.zeros(3, 2, 4, 5))
+    assert "eta is above every gradient entry; lower it or use sparsity=" in str(zero)
+    assert "eta" not in str(replace(zero, eta=None))
+    assert "the score does not change with the input" in str(replace(zero, eta=None))
+    assert "all zero" not in str(full())
+
+
+def test_the_summary_tells_of_maps_that_are_not_finite():
+    assert "NaN or infinity" in str(full(map=images() / 0))
+    assert "NaN or infinity" not in str(full())
+
+
+def test_a_long_summary_is_cut():
+    text = repr(Explanation(map=torch.ones(64, 2)))
+    assert text.endswith("... and 54 more")
+    assert len(text.splitlines()) == 12
+
+
+def test_moving_moves_every_tensor():
+    moved = paired().to("meta")
+    tensors = [*moved.map, *moved.delta, *moved.stderr, moved.target, moved.eta, moved.score, moved.converged]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+    assert moved.options == paired().options
+    assert_same(paired().cpu(), paired())
+
+
+def test_a_result_can_travel_between_processes():
+    assert_same(pickle.loads(pickle.dumps(paired())), paired())
