@@ -12,7 +12,7 @@ from moreaugrad.cli.jobs import load, prepare
 from moreaugrad.cli.request import Request
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.data.arrays import read_cifar10
-from moreaugrad.data.collect import collect, keys
+from moreaugrad.data.images import find_images, unique_names
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.studies.plan import DISTANCE, FLOOR, STRONGEST, Study, names
 from moreaugrad.studies.resumable_csv import Row
@@ -43,8 +43,8 @@ class Asked:
     def source(self, classifier: Classifier, out: Path) -> Source:
         if self.data is not None:
             return Pixels(read_cifar10(self.data).x_test[: self.count], classifier)
-        paths = collect(self.images, skip=out)[: self.count]
-        return Files(paths, keys(paths), classifier)
+        paths = find_images(self.images, skip=out)[: self.count]
+        return Files(paths, unique_names(paths), classifier)
 
 
 def study_files(
