@@ -19,7 +19,7 @@ from moreaugrad.studies.resumable_csv import Row
 from moreaugrad.studies.run import Standing, run_study
 from moreaugrad.studies.setup import settable, shared_out
 from moreaugrad.studies.sources import Files, Pixels, Source
-from moreaugrad.training.checkpoints import DONE, NOT_FINISHED
+from moreaugrad.training.trainer import DONE, NOT_FINISHED
 
 
 @dataclass(frozen=True, slots=True)
