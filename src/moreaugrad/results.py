@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad import archive
-from moreaugrad.files import with_ending
+from moreaugrad.files import read_npz, with_ending, write_npz
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ class Explanation:
             'maps.npz'
         """
         found = with_ending(path, ".npz")
-        archive.write(found, {each.name: getattr(self, each.name) for each in fields(self)})
+        write_npz(found, {each.name: getattr(self, each.name) for each in fields(self)})
         return found
 
     @classmethod
@@ -165,7 +164,7 @@ class Explanation:
             torch.Size([1, 3, 8, 8])
         """
         found = Path(path)
-        return cls(**archive.read(found if found.is_file() else with_ending(path, ".npz")))
+        return cls(**read_npz(found if found.is_file() else with_ending(path, ".npz")))
 
     def show(self, image: Any = None, signed: bool = False, index: int = 0) -> Figure:
         """Draw one image: the input if given, its map, and an overlay of both.
