@@ -82,7 +82,7 @@ def read_state(path: str | Path) -> State:
             "save it again with torch.save(model.state_dict(), FILE)"
         ) from None
     except Exception as error:
-        raise ValueError(f"weights must be a readable checkpoint, got {str(path)!r}: {_first_line(error)}") from error
+        raise ValueError(f"weights must be a readable checkpoint, got {str(path)!r}: {first_line(error)}") from error
     return _unwrap(found, path)
 
 
@@ -96,7 +96,7 @@ def read_metadata(path: str | Path) -> dict[str, str]:
         with safe_open(path, "pt") as file:
             return dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"weights must be a readable checkpoint, got {str(path)!r}: {_first_line(error)}") from error
+        raise ValueError(f"weights must be a readable checkpoint, got {str(path)!r}: {first_line(error)}") from error
 
 
 def read_options(weights: str | Path | None, kinds: Mapping[str, Callable[[str], Any]], wanted: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def downloading(name: str, url: str, cached: bool = False) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            raise WeightsUnavailableError(name, why or _first_line(error)) from error
+            raise WeightsUnavailableError(name, why or first_line(error)) from error
 
 
 def hub_url() -> str:
@@ -196,5 +196,6 @@ def _first_names(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -24,7 +24,7 @@ from moreaugrad.api import best_device
 from moreaugrad.data.arrays import Arrays, read_cifar10
 from moreaugrad.data.tiny_imagenet import read_tiny_imagenet, read_wnids
 from moreaugrad.model.prepared import numerics
-from moreaugrad.models.checkpoint import load_state
+from moreaugrad.models.checkpoint import first_line, load_state
 from moreaugrad.training.augment import Pixels, Resized, Scale, normalise
 from moreaugrad.training.recipes import AnyRecipe, FineTuningRecipe, choose_recipe, initial_network
 from moreaugrad.training.trainer import Reporter, Trainer, TrainingJob, train_to_file, write_weights
@@ -174,8 +174,8 @@ class ClassifierTrainer(Trainer):
                 loss = quick(x).float().square().mean()
             loss.backward()
         except Exception as error:  # the compiler's own, the C++ compiler's, a missing one's: all mean the same
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            log.warning("the network cannot be compiled (%s: %s); training without", type(error).__name__, reason)
+            why = f"{type(error).__name__}: {first_line(error)}"
+            log.warning("the network cannot be compiled (%s); training without", why)
             quick = self.network
         self.network.load_state_dict(before)
         self.network.zero_grad(set_to_none=True)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from moreaugrad.files import replacing, with_ending
+from moreaugrad.models.checkpoint import first_line
 from moreaugrad.types import Watch
 
 DONE, NOT_FINISHED = 0, 1  # exit codes
@@ -203,9 +204,9 @@ def _read_checkpoint(path: Path, identity: dict[str, Any], device: torch.device)
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
         made = dict(state["options"])
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"the checkpoint must be one of this command, got {str(path)!r}: {reason}; start over with --restart"
+            f"the checkpoint must be one of this command, got {str(path)!r}: {first_line(error)}; start over with "
+            "--restart"
         ) from error
     for name in identity | made:
         if made.get(name) != identity.get(name):
