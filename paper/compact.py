@@ -85,7 +85,9 @@ def read_archive(folder: Path) -> mg.LabelledImages:
     boxes = np.array([[float(row[name]) + more for name, more in end] for row, end in zip(rows, ends, strict=True)])
     names = [row["name"] for row in sorted(classes, key=lambda row: int(row["class_index"]))]
     files = tuple(row["file"] for row in rows)
-    return mg.LabelledImages(Members(folder / "val.zip", files), labels, [Path(file).stem for file in files], names, boxes)
+    return mg.LabelledImages(
+        Members(folder / "val.zip", files), labels, [Path(file).stem for file in files], names, boxes
+    )
 
 
 @lru_cache(maxsize=12)
