@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from moreaugrad.plotting.curves import COLOURS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from moreaugrad.plotting.pictures import Picture, read_photo, scale_map
 
 SURE, REST = "#39ffd0", "#ffffff"  # outlines on a map that is dark where it is small
 CERTIFIED, ATTACK, NOISE = COLOURS[0], COLOURS[1], COLOURS[7]
@@ -47,26 +48,20 @@ class CertifiedCurve:
 
 def picture(photo: Any, marked: MarkedMap, curve: CertifiedCurve, title: str, names: tuple[str, str]) -> Figure:
     """The three of them side by side; `names` are those of input and map."""
-    from moreaugrad.plotting.pictures import Picture, read_photo
-
     shown = read_photo(photo)
     dots = min(max(1.2 * max(shown.shape[:2]) / 3.6, 110.0), 300.0)
     figure = Picture(13.0, 4.9, title, dots)
     places = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
     places[0].imshow(shown)
     places[0].set_title(names[0], fontsize=10)
-    _map(places[1], marked, names[1])
+    _draw_map(places[1], marked, names[1])
     for axes in places[:2]:
         axes.set_axis_off()
-    _curve(places[2], curve)
+    _draw_curve(places[2], curve)
     return figure
 
 
-def _map(axes: Axes, marked: MarkedMap, name: str) -> None:
-    from matplotlib.lines import Line2D
-
-    from moreaugrad.plotting.pictures import scale_map
-
+def _draw_map(axes: Axes, marked: MarkedMap, name: str) -> None:
     drawn = scale_map(marked.sizes)
     axes.imshow(drawn.values, cmap="inferno", vmin=0, vmax=drawn.top or 1.0)
     axes.set_title(name + ("" if drawn.values.any() else " (all zero)"), fontsize=10)
@@ -88,8 +83,6 @@ def _map(axes: Axes, marked: MarkedMap, name: str) -> None:
 
 def _outline(axes: Axes, mask: Mask, colour: str, width: float, opacity: float) -> None:
     """The borders between places inside and outside."""
-    from matplotlib.collections import LineCollection
-
     inside = np.pad(mask, 1)
     rows, columns = np.nonzero(inside[:-1, 1:-1] != inside[1:, 1:-1])
     flat = [((column - 0.5, row - 0.5), (column + 0.5, row - 0.5)) for row, column in zip(rows, columns, strict=True)]
@@ -100,10 +93,10 @@ def _outline(axes: Axes, mask: Mask, colour: str, width: float, opacity: float) 
     axes.add_collection(lines)
 
 
-def _curve(axes: Axes, curve: CertifiedCurve) -> None:
+def _draw_curve(axes: Axes, curve: CertifiedCurve) -> None:
     x, y = curve.epsilons, curve.shares
     axes.fill_between(x, y, step="pre", color=CERTIFIED, alpha=0.15, linewidth=0)
-    axes.step(x, y, where="pre", color=CERTIFIED, linewidth=1.8, label="certified: at least so many stay")
+    axes.step(x, y, where="pre", color=CERTIFIED, linewidth=1.8, label="certified: at least this share stays")
     if curve.tried:
         lengths, shares = zip(*curve.tried, strict=True)
         axes.plot(lengths, shares, "v", color=ATTACK, linestyle=":", markersize=7, label="best attack found")

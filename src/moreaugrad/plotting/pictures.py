@@ -181,7 +181,11 @@ def write(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 
 def _overlay(shown: Array, drawn: ScaledMap) -> NDArray[np.uint8]:
-    _check_same_size(shown, drawn.shape)
+    if shown.shape[:2] != drawn.shape:
+        raise ValueError(
+            f"an image must have the height and width of its map, {drawn.shape}, got {shown.shape[:2]}; "
+            "pass the picture as the model saw it, after resizing and cropping"
+        )
     opacity = (np.abs(drawn.heat) ** 0.7)[..., None]
     low, high = _BACKDROP[drawn.signed]
     backdrop = low + (high - low) * (shown @ _GREY)[..., None]
@@ -237,14 +241,6 @@ def read_photo(image: Any) -> Array:
     return np.clip(np.broadcast_to(pixels, (*pixels.shape[:2], 3)), 0, 1)
 
 
-def _check_same_size(image: Array, shape: tuple[int, ...]) -> None:
-    if image.shape[:2] != shape:
-        raise ValueError(
-            f"an image must have the height and width of its map, {shape}, got {image.shape[:2]}; "
-            "pass the picture as the model saw it, after resizing and cropping"
-        )
-
-
 def _scale(found: Array, axes: tuple[int, ...], scale: float | None, signed: bool) -> ScaledMap:
     if scale is not None:
         validate.positive("scale", scale)
@@ -257,17 +253,15 @@ def _scale(found: Array, axes: tuple[int, ...], scale: float | None, signed: boo
     values: Array = (found if signed else np.abs(found)).sum(axis=axes)
     if signed and found.any() and not values.any():
         _warn("the channels of the map cancel in their signed sum; draw it with signed=False")
-    return ScaledMap(values, _top(values) if scale is None else scale, signed)
+    if scale is None:
+        sizes = np.abs(values)
+        kept = sizes[sizes > 0]
+        scale = float(max(np.percentile(sizes, 99), np.percentile(kept, 90))) if kept.size else 0.0
+    return ScaledMap(values, scale, signed)
 
 
 def _warn(text: str) -> None:
     warnings.warn(text, UserWarning, stacklevel=5)  # the caller of heat
-
-
-def _top(values: Array) -> float:
-    sizes = np.abs(values)
-    kept = sizes[sizes > 0]
-    return float(max(np.percentile(sizes, 99), np.percentile(kept, 90))) if kept.size else 0.0
 
 
 def _draw_tile(axes: Axes, tile: Tile, title: str) -> None:
