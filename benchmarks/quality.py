@@ -18,7 +18,8 @@ import moreaugrad as mg
 from benchmarks import photos, record
 from benchmarks.objective import objective
 
-ETA = 0.005
+RHO, ETA, NOISE_LEVEL = 1.0, 0.005, 0.1
+PUBLISHED_STEPS, PUBLISHED_SAMPLES = 300, 64
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
         __doc__,
         photos=32,
         budgets="160,320,400,600,800,1600,3200",
-        paper_steps=300,
+        paper_steps=PUBLISHED_STEPS,
         reference=12_800,
         fresh=512,
         compile=True,
@@ -36,12 +37,12 @@ def main() -> None:
 
     def solve(**options: Any) -> tuple[Any, float]:
         engine = {"precision": asked.precision or None, "compile": asked.compile}
-        method = mg.SparseMoreauGrad(model, rho=1.0, eta=ETA, **engine, **options)
+        method = mg.SparseMoreauGrad(model, rho=RHO, eta=ETA, **engine, **options)
         return record.timed(asked.device, lambda: method.explain(x))
 
     solve(budget=16)  # compiles
     published = mg.PaperAlgorithm(asked.paper_steps, gamma=0.1, tail=101)
-    paper, seconds = solve(smoothing=mg.Smoothing(noise_level=0.1, samples=64), solver=published)
+    paper, seconds = solve(smoothing=mg.Smoothing(noise_level=NOISE_LEVEL, samples=PUBLISHED_SAMPLES), solver=published)
     reference, _ = solve(budget=asked.reference, seed=2)
 
     def value(delta: Tensor) -> Tensor:
