@@ -93,6 +93,9 @@ def hessian_product(prior: Any, delta: Tensor, q: Tensor) -> Tensor:
 
 def make_group_prior(groups: Any, x: Tensor) -> Any:
     """The group prior on the images x."""
+    prior = mg.PRIORS["group"].load()
+    if hasattr(prior, "for_batch"):
+        return prior(groups).for_batch(x)
     return locate("make_groups", "prior", "envelope")(groups, x)
 
 
