@@ -1,6 +1,7 @@
 """The pages agree with the committed results, take every number from them, and link to files that exist."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +9,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+SETTING = """
+import torch
+x = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+net = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
+    torch.nn.Linear(8, 5),
+).eval()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +93,14 @@ def test_links_lead_to_files(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     targets = [target for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in target]
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_examples_of_extending_run():
+    """In a process of their own: members that they register stay in the tables."""
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert len(blocks) == page.count("```python") > 0
+    subprocess.run([sys.executable, "-W", "error", "-c", "\n".join([SETTING, *blocks])], check=True, timeout=120)
 
 
 def test_the_readme_is_short():
