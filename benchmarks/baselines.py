@@ -43,7 +43,7 @@ def main() -> None:
     for way in args.ways.split(",") if args.ways else GPU if x.is_cuda else ("float32",):
         compiled, precision = way.startswith("compiled "), way.removeprefix("compiled ")
         method = mg.SmoothGrad(model, smoothing, precision=precision, compile=compiled)
-        ways[f"moreaugrad {way}"] = lambda method=method: method.attribute(x, target)
+        ways[f"moreaugrad {way}"] = lambda method=method: method.attribute(x, target=target)
     for together in map(int, args.batches.split(",")):
         ways[f"captum {together} at a time"] = lambda together=together: captum(together)
     # in turn, so that a slow moment of the machine affects all alike; the best time of each counts

@@ -39,9 +39,9 @@ def main() -> None:
             with torch.no_grad():
                 target = model(batch).argmax(1)
             begin_peak(args.device)
-            found, first = record.timed(args.device, partial(method.explain, batch, target))
-            ways = {"moreaugrad": partial(method.attribute, batch, target)}
-            ways |= rivals(name, method, model, batch, target)
+            found, first = record.timed(args.device, partial(method.explain, batch, target=target))
+            ways = {"moreaugrad": partial(method.attribute, batch, target=target)}
+            ways |= rivals(name, model, batch, target)
             known = {"moreaugrad": (first, peak(args.device))} if first > args.long else {}
             row = {"method": name, "images": len(batch), "gradients": int(found.gradients.max())}
             row |= {key: value for key, value in options.items() if value is not None}
@@ -82,7 +82,7 @@ def measured(ways: dict[str, Rival], known: dict[str, tuple[float, int]], device
     return found
 
 
-def rivals(name: str, method: Any, model: nn.Module, x: Tensor, target: Tensor) -> dict[str, Rival]:
+def rivals(name: str, model: nn.Module, x: Tensor, target: Tensor) -> dict[str, Rival]:
     """The same method in other libraries, called as their users call it: at once, and for long sums in chunks."""
     from captum.attr import DeepLift, IntegratedGradients, LayerGradCam, NoiseTunnel, Saliency
 
@@ -100,12 +100,27 @@ def rivals(name: str, method: Any, model: nn.Module, x: Tensor, target: Tensor) 
         return {f"captum {rows} samples": partial(call, nt_samples_batch_size=rows) for rows in fitting}
     if name not in {"cam", "gradcam", "gradcam_plus_plus"}:
         return {}
-    layer = next(iter(method._found.values()))[0]  # the one that it has just used
-    module = method.model.get_submodule(layer)
+    module = find_last_features(model, x)
     found: dict[str, Rival] = {"torchcam": partial(torchcam, name, model, module, x, target)}
     if name == "gradcam":
         found["captum"] = partial(LayerGradCam(model, module).attribute, x, target=target, relu_attributions=True)
     return found
+
+
+def find_last_features(model: nn.Module, x: Tensor) -> nn.Module:
+    """The last module without children that returns feature maps."""
+    found: list[nn.Module] = []
+
+    def note(module: nn.Module, given: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.ndim == 4 and output.shape[-1] > 1:
+            found.append(module)
+
+    hooks = [each.register_forward_hook(note) for each in model.modules() if not list(each.children())]
+    with torch.no_grad():
+        model(x[:1])
+    for hook in hooks:
+        hook.remove()
+    return found[-1]
 
 
 def torchcam(name: str, model: nn.Module, layer: nn.Module, x: Tensor, target: Tensor) -> Any:

@@ -33,7 +33,7 @@ def derivative(
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
     leaf = x.clone().requires_grad_()
-    maps, solve = record.timed(device, lambda: method.attribute(leaf, target, create_graph=True))
+    maps, solve = record.timed(device, lambda: method.attribute(leaf, target=target, create_graph=True))
     (found,), pull = record.timed(device, lambda: torch.autograd.grad(maps, leaf, cotangent))
     on_gpu = device.startswith("cuda")
     peak = torch.cuda.max_memory_allocated() if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import moreaugrad as mg
 from benchmarks import record
-from moreaugrad.methods.mask_network.networks import Phi
+from moreaugrad.methods.mask_network.blend import Phi
 
 AT_ONCE = 2000  # rows per call of the classifier
 
@@ -33,8 +33,8 @@ def main() -> None:
     generator = torch.Generator(x.device).manual_seed(args.seed)
     mask = mg.MaskNetwork(model, args.network)
     ways: dict[str, Callable[[], Tensor]] = {
-        "mask_network": lambda: mask.attribute(x, target),
-        "gradcam": lambda: mg.GradCam(model).attribute(x, target),
+        "mask_network": lambda: mask.attribute(x, target=target),
+        "gradcam": lambda: mg.GradCam(model).attribute(x, target=target),
         "random": lambda: torch.zeros_like(x[:, :1]),
     }
     rests = {"blur": Phi(*model.box).blur(x), "mean colour": torch.zeros_like(x)}
@@ -48,7 +48,7 @@ def main() -> None:
             row |= curves(model, x, rest, target, order, args.steps)
             table.append(row)
             print(row, flush=True)
-    notes = {"area": float(mask.attribute(x, target).mean()), "stages": list(mask.trained.stages)}
+    notes = {"area": float(mask.attribute(x, target=target).mean()), "stages": list(mask.trained.stages)}
     results = {"images": len(x), "steps": args.steps, "mask": notes, "table": table}
     record.store("mask_network", args.device, results, args.out)
 

@@ -23,7 +23,7 @@ def peak(device: str, rows: int, budget: int) -> dict[str, Any]:
     model = mg.load_model("efficientnet_lite0", device=device)
     x = torch.randn((1, 3, 224, 224), generator=torch.Generator().manual_seed(0)).to(device)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    mg.SparseMoreauGrad(model, sparsity=0.05, budget=budget).attribute(x, 0, internal_batch_size=rows or None)
+    mg.SparseMoreauGrad(model, sparsity=0.05, budget=budget).attribute(x, target=0, internal_batch_size=rows or None)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if device.startswith("cuda"):
         return {"rows": rows, "peak_bytes": torch.cuda.max_memory_allocated()}

@@ -22,13 +22,15 @@ def main() -> None:
     shares = [float(share) for share in args.shares.split(",")]
     model, x = photos.load(args.data, args.photos, args.device)
     one = mg.SparseMoreauGrad(model, sparsity=0.05, budget=args.budget, compile=False)
-    one.attribute(x[:1], 0)
+    one.attribute(x[:1], target=0)
     single, seconds = record.timed(args.device, lambda: one.explain(x))
     several = mg.SparseMoreauGrad(model, sparsity=shares, budget=args.budget, compile=False)
     points, longer = record.timed(args.device, lambda: several.explain(x))
     table = []
     for share, point in zip(shares, points, strict=True):
-        alone = mg.SparseMoreauGrad(model, eta=point.eta, budget=args.budget, compile=False).explain(x, single.target)
+        alone = mg.SparseMoreauGrad(model, eta=point.eta, budget=args.budget, compile=False).explain(
+            x, target=single.target
+        )
         values = [
             objective(model, x, single.target, delta, point.eta, args.fresh)
             for delta in (point.delta, alone.delta, torch.zeros_like(x))

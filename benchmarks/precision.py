@@ -23,7 +23,7 @@ def main() -> None:
         method = mg.SparseMoreauGrad(
             model, eta=0.005, budget=args.budget, seed=seed, precision=precision, compile=compiled
         )
-        return method.attribute(x, target).flatten(1)
+        return method.attribute(x, target=target).flatten(1)
 
     with torch.no_grad():
         target = model(x).argmax(1)

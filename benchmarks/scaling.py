@@ -53,12 +53,12 @@ def main() -> None:
 
 def measure(method: Any, x: Tensor) -> dict[str, Any]:
     """Seconds per image, and the memory beyond inputs and results."""
-    method.attribute(x[:1], 0)  # warms up
+    method.attribute(x[:1], target=0)  # warms up
     before = 0
     if x.is_cuda:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-    found, seconds = record.timed(str(x.device), lambda: method.explain(x, 0))
+    found, seconds = record.timed(str(x.device), lambda: method.explain(x, target=0))
     row: dict[str, Any] = {"seconds_per_image": seconds / len(found)}
     if x.is_cuda:
         row["result_bytes"] = torch.cuda.memory_allocated() - before

@@ -80,10 +80,10 @@ def measure(model: nn.Module, x: Tensor, budget: int, options: dict[str, Any]) -
     """One solve of all images, after a single image as warm-up."""
     method = mg.SparseMoreauGrad(model, eta=0.005, budget=budget, **options)
     device = str(x.device)
-    _, first = record.timed(device, lambda: method.attribute(x[:1], 0))
+    _, first = record.timed(device, lambda: method.attribute(x[:1], target=0))
     if x.is_cuda:
         torch.cuda.reset_peak_memory_stats()
-    found, seconds = record.timed(device, lambda: method.explain(x, 0))
+    found, seconds = record.timed(device, lambda: method.explain(x, target=0))
     spent = int(found.gradients.sum())
     return {
         "gradients_per_second": spent / seconds,

@@ -422,7 +422,7 @@ def metric_cases() -> Iterator[Case]:
 
 
 def explain_by(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    return lambda x: mg.Gradient(model).attribute(x, 1)
+    return lambda x: mg.Gradient(model).attribute(x, target=1)
 
 
 def certificate_cases() -> Iterator[Case]:
