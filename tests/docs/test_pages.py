@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import moreaugrad as mg
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
@@ -105,3 +107,9 @@ def test_the_examples_of_extending_run():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_public_names_on_the_pages_exist(page):
+    named = set(re.findall(r"\bmg\.([A-Za-z]\w*)", page.read_text(encoding="utf-8")))
+    assert sorted(name for name in named if not hasattr(mg, name)) == []
