@@ -36,7 +36,7 @@ Values = dict[str, Any]
 
 
 def collect_values() -> dict[str, Values]:
-    topics = (project, budgets, modes, derivative, certificates, votes, search, training, masks)
+    topics = (project, sparsity, budgets, modes, derivative, certificates, votes, search, training, masks)
     speed = (options, precision, quality, throughput, cpu, captum)
     return {topic.__name__: topic() for topic in (*topics, *speed)}
 
@@ -73,6 +73,10 @@ def project() -> Values:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     (year,) = re.findall(r"year: (\d+)", citation)
     return {"python": facts["requires-python"].removeprefix(">="), "license": facts["license"], "year": year}
+
+
+def sparsity() -> Values:
+    return {"percent": common("sparsity_cpu", "asked_percent")}
 
 
 def budgets() -> Values:
