@@ -21,14 +21,14 @@ from torch import Tensor, nn
 
 import moreaugrad as mg
 from benchmarks import photos, record
-from moreaugrad.studies.setup import slope
+from moreaugrad.envelope.derivative import Derivative, parse_derivative
 
 
 def derivative(
-    model: nn.Module, x: Tensor, target: Tensor, way: mg.Slope, budget: int, device: str
+    model: nn.Module, x: Tensor, target: Tensor, way: Derivative, budget: int, device: str
 ) -> tuple[Tensor, dict[str, Any]]:
     """The derivative along a fixed cotangent, and its cost."""
-    method = mg.SparseMoreauGrad(model, sparsity=0.05, budget=budget, grad_mode=way)
+    method = mg.SparseMoreauGrad(model, sparsity=0.05, budget=budget, derivative=way)
     cotangent = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)).to(device)
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
@@ -38,8 +38,13 @@ def derivative(
     on_gpu = device.startswith("cuda")
     peak = torch.cuda.max_memory_allocated() if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     samples = mg.Smoothing().samples
-    facts = {"mode": way.mode, "solver_steps": budget // samples, "seconds_solve": solve, "seconds_derivative": pull}
-    return found, facts | {"gradients": way.cost(samples), "peak_bytes": peak}
+    facts = {
+        "mode": type(way).__name__.lower(),
+        "solver_steps": budget // samples,
+        "seconds_solve": solve,
+        "seconds_derivative": pull,
+    }
+    return found, facts | {"gradients": way.cost(samples, random=True), "peak_bytes": peak}
 
 
 def measured(args: Namespace, mode: str, count: int) -> tuple[Any, dict[str, Any]]:
@@ -47,7 +52,7 @@ def measured(args: Namespace, mode: str, count: int) -> tuple[Any, dict[str, Any
     model, x = photos.load(args.data, args.photos, args.device)
     with torch.no_grad():
         target = model(x).argmax(1)
-    given = (mg.with_softplus(model), x, target, slope(mode), mg.Smoothing().samples * count, args.device)
+    given = (mg.with_softplus(model), x, target, parse_derivative(mode), mg.Smoothing().samples * count, args.device)
     if args.device.startswith("cuda"):
         derivative(*given)
     found, facts = derivative(*given)
