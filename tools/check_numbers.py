@@ -521,7 +521,7 @@ def difference(old: np.ndarray, new: np.ndarray) -> float:
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():
         return 0.0
-    gap = np.abs(np.where(same, 0.0, a - b))
+    gap = np.abs(np.where(same, 0.0, a) - np.where(same, 0.0, b))
     scale = np.abs(a[np.isfinite(a)]).max(initial=0.0)
     return float(np.nan_to_num(gap, nan=np.inf, posinf=np.inf).max() / max(scale, FLOOR))
 
