@@ -14,11 +14,11 @@ from moreaugrad.cli.terminal import Terminal
 from moreaugrad.data.arrays import read_cifar10
 from moreaugrad.data.collect import collect, keys
 from moreaugrad.models.classifier import Classifier
-from moreaugrad.studies.plan import DISTANCE, FLOOR, STRONGEST, Study, names
-from moreaugrad.studies.resumable_csv import Row
-from moreaugrad.studies.run import Standing, run_study
-from moreaugrad.studies.setup import settable, shared_out
-from moreaugrad.studies.sources import Files, Pixels, Source
+from moreaugrad.studies.plan import DISTANCE, FLOOR, STRONGEST, Study, split_names
+from moreaugrad.studies.resumable_csv import StudyRow
+from moreaugrad.studies.run import StudyResult, run_study
+from moreaugrad.studies.setup import assign_options, attack_options
+from moreaugrad.studies.sources import FileSource, PixelSource, Source
 from moreaugrad.training.checkpoints import DONE, NOT_FINISHED
 
 
@@ -42,9 +42,9 @@ class Asked:
 
     def source(self, classifier: Classifier, out: Path) -> Source:
         if self.data is not None:
-            return Pixels(read_cifar10(self.data).x_test[: self.count], classifier)
+            return PixelSource(read_cifar10(self.data).x_test[: self.count], classifier)
         paths = collect(self.images, skip=out)[: self.count]
-        return Files(paths, keys(paths), classifier)
+        return FileSource(paths, keys(paths), classifier)
 
 
 def study_files(
@@ -58,7 +58,7 @@ def study_files(
     with terminal.busy("reading the images"):
         source = asked.source(classifier, request.out)
     with terminal.bar(f"robustness: {len(source.keys)} images") as watch:
-        standing = run_study(
+        result = run_study(
             study,
             classifier,
             source,
@@ -68,42 +68,42 @@ def study_files(
             name=request.model,
             command=asked.command,
         )
-    for line in lines(study, standing):
+    for line in lines(study, result):
         terminal.say(line)
-    if standing.finished:
+    if result.finished:
         terminal.say(f"-> {request.out}: rows.csv, table.csv, curves.png, study.json")
         return DONE
     terminal.say(
-        f"stopped after {standing.done} of {standing.total} cells; the same command goes on from {request.out}"
+        f"stopped after {result.done} of {result.total} cells; the same command goes on from {request.out}"
     )
     return NOT_FINISHED
 
 
 def made(words: Mapping[str, str], terms: Mapping[str, Any], options: Mapping[str, Any]) -> Study:
     """The study that was asked for in words."""
-    methods, attacks = names(words["methods"]), names(words["attacks"])
-    of_methods, of_attacks = shared_out(options, methods, attacks)
+    methods, attacks = split_names(words["methods"]), split_names(words["attacks"])
+    of_methods, of_attacks = assign_options(options, methods, attacks)
     for name, given in of_attacks.items():
         for option in ("steps", "restarts"):
-            if option in settable(name):
+            if option in attack_options(name):
                 given.setdefault(option, terms[option])
     return Study(
         of_methods,
         of_attacks,
-        tuple(_number(each) for each in names(words["norms"])),
+        tuple(_number(each) for each in split_names(words["norms"])),
         terms["norm"],
-        tuple(names(words["modes"])),
-        tuple(names(words["metrics"])),
+        tuple(split_names(words["modes"])),
+        tuple(split_names(words["metrics"])),
         terms["budget"],
         terms["attack_budget"],
         terms["seed"],
     )
 
 
-def lines(study: Study, standing: Standing) -> list[str]:
+def lines(study: Study, result: StudyResult) -> list[str]:
     """The distance by method, attack and size: what noise alone does, and what the strongest attack does."""
-    found: dict[tuple[str, str], list[Row]] = {}
-    for line in standing.table:
+    found: dict[tuple[str, str], list[StudyRow]] = {}
+    for line in result.table:
         if line["metric"] == DISTANCE and (line["mode"], line["over"]) in ((STRONGEST, "valid"), (FLOOR, "all")):
             found.setdefault((line["method"], line["attack"]), []).append(line)
     told = [f"{DISTANCE.replace('_', ' ')}, median and 95 % interval over images with a valid attack:"] if found else []
@@ -112,7 +112,7 @@ def lines(study: Study, standing: Standing) -> list[str]:
     return told + _drowned(found)
 
 
-def _drowned(found: Mapping[tuple[str, str], list[Row]]) -> list[str]:
+def _drowned(found: Mapping[tuple[str, str], list[StudyRow]]) -> list[str]:
     """Methods whose own noise is larger than what any attack did to them: common noise then hides the attack."""
     told = []
     for label, floor in ((label, some[0]["median"]) for (label, attack), some in found.items() if attack == "none"):
@@ -123,7 +123,7 @@ def _drowned(found: Mapping[tuple[str, str], list[Row]]) -> list[str]:
     return told
 
 
-def _line(line: Row) -> str:
+def _line(line: StudyRow) -> str:
     size = "" if line["epsilon"] == 0 else f"{line['epsilon']:g}: "
     if not line["valid_share"]:
         return f"{size}none valid"
