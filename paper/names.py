@@ -35,8 +35,19 @@ METRICS = {
     "energy_in_box": "energy in the box",
 }
 LOWER = frozenset(("normalised_distance", "deletion", "deletion_blur", "nonzero_share"))  # smaller is better
+COMPARED = ("normalised_distance", "topk_intersection", "ssim")  # between two maps; those of the curves
+ACCURACY = (
+    *("insertion", "deletion", "deletion_blur"),
+    *("nonzero_share", "gini", "hoyer"),
+    "pointing_game",
+    "energy_in_box",
+)
+ACCURACY_METHODS = (
+    *("gradient", "integrated_gradients", "smoothgrad", "sparsified_smoothgrad"),
+    *("moreau", "sparse_moreau", "group_sparse_moreau", "gradcam", "random"),
+)
 
-# the published figure: its names -> ours, and our metrics -> the one of it that they are set against
+# names of the published figure -> ours, and our metrics -> the published one that they are compared with
 PUBLISHED_METHODS = {
     "simple_gradient": "gradient",
     "integrated_gradients": "integrated_gradients",
@@ -50,11 +61,7 @@ PUBLISHED_METRICS = {
     "topk_intersection": "topk_intersection",
     "ssim": "ssim",
 }
-BASE = {
-    "normalised_distance_signed": "normalised_distance",
-    "topk_signed": "topk_intersection",
-    "ssim_raw": "ssim",
-}
+BASE = {"normalised_distance_signed": "normalised_distance", "topk_signed": "topk_intersection", "ssim_raw": "ssim"}
 
 
 def method(name: str) -> str:

@@ -127,7 +127,7 @@ def test_points_travel_after_all_methods_were_attacked():
     assert len(set(cells)) == len(cells)
     plain = study(modes=("frozen", "implicit:2x8"))
     assert set(cells) - set(plain.cells()) == {Cell(label, "topk", EPSILON, "transfer") for label in plain.methods}
-    sources = study().sources(Cell("smoothgrad", "topk", EPSILON, "transfer"))
+    sources = study().transfer_sources(Cell("smoothgrad", "topk", EPSILON, "transfer"))
     wanted = [("gradient", "exact"), ("sparse", "frozen"), ("sparse", "implicit:2x8")]
     assert [(each.method, each.mode) for each in sources] == wanted
 

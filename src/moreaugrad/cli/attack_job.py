@@ -64,7 +64,8 @@ class Duel:
         attack = contest.make_attack(
             order.attack, attacked, order.epsilon, order.norm, order.seed, theirs[order.attack]
         )
-        return cls(classifier, order, attack, contender.make_judge(classifier), contender.make_judge(classifier, second=True))
+        judge, second = (contender.make_judge(classifier, second=each) for each in (False, True))
+        return cls(classifier, order, attack, judge, second)
 
     def fight(self, x: Tensor, target: int | None = None, watch: Watch = unwatched) -> Affair:
         """The attack on one preprocessed image (1, C, H, W), and the judge's maps: fresh noise, the same for both."""
