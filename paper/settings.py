@@ -1,4 +1,4 @@
-"""The options of a run: where data and results lie, which networks, how much of the work. Reads and computes nothing."""
+"""The options of a run: where data and results lie, which networks, how much work. Reads and computes nothing."""
 
 from __future__ import annotations
 

@@ -81,12 +81,11 @@ def read_archive(folder: Path) -> mg.Labelled:
     classes = _read_table(folder / "classes.csv", ("class_index", "wnid", "name"))
     labels = np.array([int(row["class_index"]) for row in rows], dtype=np.int64)
     corners = np.array([[float(row[f"box_{name}"]) for name in ("x0", "y0", "x1", "y1")] for row in rows])
-    boxes = corners + [0, 0, 1, 1]  # the annotations name the last pixel of an object; the box ends after it
+    boxes = corners + np.array([0, 0, 1, 1])  # the annotations name the last pixel of an object; the box ends after it
     names = [row["name"] for row in sorted(classes, key=lambda row: int(row["class_index"]))]
     files = tuple(row["file"] for row in rows)
-    return mg.Labelled(
-        ArchiveImages(folder / "val.zip", files), labels, [Path(file).stem for file in files], names, boxes
-    )
+    keys = [Path(file).stem for file in files]
+    return mg.Labelled(ArchiveImages(folder / "val.zip", files), labels, keys, names, boxes)
 
 
 @lru_cache(maxsize=12)

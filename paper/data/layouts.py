@@ -16,7 +16,9 @@ import moreaugrad as mg
 from paper.data import compact
 from paper.names import dataset as title
 
+FOLDER = "cifar-10-batches-py"
 BATCHES = ("batches.meta", "test_batch", *(f"data_batch_{number}" for number in range(1, 6)))
+ARCHIVE = ("val.zip", "labels.csv", "classes.csv")
 LISTED = 8  # names of a folder that a message lists
 
 
@@ -47,9 +49,7 @@ def _read_cifar10(path: Path) -> Any:
 LAYOUTS = {
     "cifar10": (
         Layout(
-            "torchvision's folder cifar-10-batches-py",
-            tuple(f"cifar-10-batches-py/{n}" for n in BATCHES),
-            _read_cifar10,
+            "torchvision's folder cifar-10-batches-py", tuple(f"{FOLDER}/{each}" for each in BATCHES), _read_cifar10
         ),
         Layout("that folder itself", BATCHES, lambda folder: _read_cifar10(folder.parent)),
         Layout(
@@ -69,11 +69,7 @@ LAYOUTS = {
             ("wnids.txt", "words.txt", "val/images", "val/val_annotations.txt"),
             lambda folder: mg.read_tiny_imagenet(folder, "val"),
         ),
-        Layout(
-            "an archive: val.zip, labels.csv, classes.csv",
-            ("val.zip", "labels.csv", "classes.csv"),
-            compact.read_archive,
-        ),
+        Layout(f"an archive: {', '.join(ARCHIVE)}", ARCHIVE, compact.read_archive),
     ),
     "imagenet": (
         Layout(

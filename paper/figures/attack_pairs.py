@@ -173,9 +173,8 @@ class AttackFigure:
         sizes = sizes[:1] if self.single else sizes
         photos = choose_photos(settings, count)
         epsilon = sizes[0] if self.single else sizes
-        cache = FigureCache(
-            self.figure, settings, {"methods": self.methods, "epsilon": epsilon, **asdict(plan)}, [photos]
-        )
+        options = {"methods": self.methods, "epsilon": epsilon, **asdict(plan)}
+        cache = FigureCache(self.figure, settings, options, [photos])
         if cache.is_current():
             return True
         pairs = [make_pair(settings, name, size, count) for size in sizes for name in self.methods]

@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from moreaugrad.studies.summary import group_rows
 from paper import names
 from paper.data.records import number
 from paper.report.curve_plot import COLOURS
@@ -24,11 +25,9 @@ def draw(lines: Sequence[Mapping[str, Any]], note: str = "") -> Figure:
     size = (1.9 * len(metrics) + 1.6, 2.3 * len(datasets) + 0.5)
     figure = Figure(figsize=size, dpi=100, facecolor="white", layout="constrained")
     places = figure.subplots(len(datasets), len(metrics), squeeze=False, sharey=True)
+    groups = group_rows(some, ("dataset", "metric"))
     for row, dataset in enumerate(datasets):
-        at = {
-            metric: [line for line in some if (line["dataset"], line["metric"]) == (dataset, metric)]
-            for metric in (*metrics, "box_share")
-        }
+        at = {metric: groups.get((dataset, metric), []) for metric in (*metrics, "box_share")}
         for column, (axes, metric) in enumerate(zip(places[row], metrics, strict=True)):
             _draw_panel(axes, at[metric])
             if at[metric] and (row == 0 or not places[row - 1, column].axison):
