@@ -75,7 +75,9 @@ def test_a_run_leaves_a_row_per_image_and_method_and_a_description(whole):
     ]
     assert rows[1]["value"] == "0.333333"
     found = json.loads(read(whole, SETTINGS))
-    assert {name: (each["images"], each["budget"], each["seeds"], len(each["runs"])) for name, each in found.items()} == {
+    assert {
+        name: (each["images"], each["budget"], each["seeds"], len(each["runs"])) for name, each in found.items()
+    } == {
         "cifar10": (5, 16, [0, 1], 1),
         "tiny_imagenet": (3, 16, [0, 1], 1),
     }
