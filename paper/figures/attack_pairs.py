@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,59 +96,24 @@ class Pair:
         }
 
 
-def choose_plan(settings: Settings) -> Plan:
-    return QUICK if settings.quick else PLAN
-
-
-def choose_photos(settings: Settings, count: int | None = None) -> Sample:
-    return sample(settings.largest, settings, count or choose_plan(settings).photos)
-
-
-def make_pair(settings: Settings, name: str, epsilon: float, count: int | None = None) -> Pair:
-    """The pair of the first `count` photos, or of all in the plan; made once in a process."""
-    return _make_pair(_Inputs(settings), name, epsilon, count or choose_plan(settings).photos)
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """Settings that compare by what maps depend on, so that a result can be kept."""
-
-    settings: Settings
-
-    def _key(self) -> tuple[Any, ...]:
-        of = self.settings
-        models, weights = (tuple(sorted(each.items())) for each in (of.models, of.weights))
-        return of.data, of.quick, of.place, models, weights, of.datasets
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Inputs) and self._key() == other._key()
-
-
-@lru_cache(maxsize=32)
-def _make_pair(inputs: _Inputs, name: str, epsilon: float, count: int) -> Pair:
-    photos, plan = choose_photos(inputs.settings, count), choose_plan(inputs.settings)
-    attacked = replace(make_method(name, photos.classifier, plan.inside, ATTACKED), apart=plan.apart)
+def make_pairs(photos: Sample, name: str, sizes: Sequence[float], plan: Plan) -> list[Pair]:
+    """Attack one method at each size; its clean maps are made once, by the judge and by a second one (the floor)."""
+    model = photos.classifier
+    attacked = replace(make_method(name, model, plan.inside, ATTACKED), apart=plan.apart)
     if hasattr(attacked, "grad_mode"):
         attacked = replace(attacked, grad_mode=mg.Slope("implicit", *plan.slope))
-    attack = mg.ATTACKS["topk"](attacked, epsilon=epsilon, steps=plan.steps, surrogate=None, seed=START)
-    found = attack.perturb(photos.x)
-    before, other = _explain_clean(inputs, name, count)
-    after = make_method(name, photos.classifier, plan.judged, JUDGE).attribute(found.x, found.target).cpu()
-    figures = compare_maps(names.COMPARED, before, after)
-    figures |= {f"floor_{each}": value for each, value in compare_maps(names.COMPARED, before, other).items()}
-    return Pair(photos, name, epsilon, before, after, found, figures)
-
-
-@lru_cache(maxsize=32)
-def _explain_clean(inputs: _Inputs, name: str, count: int) -> tuple[Tensor, Tensor]:
-    """The maps of the images themselves, by the judge and by a second one with other noise."""
-    photos, plan = choose_photos(inputs.settings, count), choose_plan(inputs.settings)
-    judge, second = (make_method(name, photos.classifier, plan.judged, seed) for seed in (JUDGE, SECOND))
+    judge, second = (make_method(name, model, plan.judged, seed) for seed in (JUDGE, SECOND))
     before = judge.explain(photos.x).map.cpu()
-    return before, second.explain(photos.x).map.cpu() if judge.random else before
+    other = second.explain(photos.x).map.cpu() if judge.random else before
+    floor = {f"floor_{each}": value for each, value in compare_maps(names.COMPARED, before, other).items()}
+    pairs = []
+    for size in sizes:
+        attack = mg.ATTACKS["topk"](attacked, epsilon=size, steps=plan.steps, surrogate=None, seed=START)
+        found = attack.perturb(photos.x)
+        after = judge.attribute(found.x, found.target).cpu()
+        figures = compare_maps(names.COMPARED, before, after) | floor
+        pairs.append(Pair(photos, name, size, before, after, found, figures))
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -168,16 +131,17 @@ class AttackFigure:
     single: bool = False  # one photo and one size
 
     def make(self, settings: Settings) -> bool:
-        plan = choose_plan(settings)
+        plan = QUICK if settings.quick else PLAN
         count, sizes = 1 if self.single else plan.photos, SIZES[settings.largest][: plan.sizes]
         sizes = sizes[:1] if self.single else sizes
-        photos = choose_photos(settings, count)
+        photos = sample(settings.largest, settings, count)
         epsilon = sizes[0] if self.single else sizes
         options = {"methods": self.methods, "epsilon": epsilon, **asdict(plan)}
         cache = FigureCache(self.figure, settings, options, [photos])
         if cache.is_current():
             return True
-        pairs = [make_pair(settings, name, size, count) for size in sizes for name in self.methods]
+        by_method = [make_pairs(photos, name, sizes, plan) for name in self.methods]
+        pairs = [pairs[place] for place in range(len(sizes)) for pairs in by_method]
         shown = pairs[: len(self.methods)]
         example = next(pair for pair in shown if pair.method == EXAMPLE)
         rows: list[list[Tile]] = []

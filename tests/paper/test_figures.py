@@ -17,6 +17,7 @@ from small_network import Linear
 
 import moreaugrad as mg
 from paper.data import records
+from paper.data.datasets import sample
 from paper.data.recipes import RECIPES, make_method
 from paper.figures import attack, attack_pairs, compare, eta, intro, rho
 from paper.report import tiles
@@ -154,21 +155,19 @@ def test_compare_says_which_method_does_not_serve_a_network(settings_for):
 
 @pytest.mark.parametrize("name", ["gradient", "smoothgrad", "sparse_moreau"])
 def test_attacked_maps_are_judged_with_noise_that_the_attack_has_not_seen(settings_for, name):
-    given = settings_for(datasets=("imagenet",))
-    pair = attack_pairs.make_pair(given, name, 3.0)
-    photos, hit = attack_pairs.choose_photos(given), pair.found
-    judge = make_method(name, photos.classifier, attack_pairs.QUICK.judged, seed=1)
+    photos, plan = sample("imagenet", settings_for(), 1), attack_pairs.QUICK
+    (pair,) = attack_pairs.make_pairs(photos, name, (3.0,), plan)
+    hit, judge = pair.found, make_method(name, photos.classifier, plan.judged, seed=1)
     assert torch.equal(pair.before, judge.attribute(photos.x, hit.target))
     assert torch.equal(pair.after, judge.attribute(hit.x, hit.target))
     assert bool(hit.kept.all())
     assert float(hit.l2.max()) <= 3.0 * (1 + 1e-5)
-    seen = make_method(name, photos.classifier, attack_pairs.QUICK.judged, seed=0).attribute(photos.x, hit.target)
+    seen = make_method(name, photos.classifier, plan.judged, seed=0).attribute(photos.x, hit.target)
     assert torch.equal(seen, pair.before) == (name == "gradient")
     assert (pair.figures["floor_normalised_distance"] == 0).all() == (name == "gradient")
-    assert attack_pairs.make_pair(given, name, 3.0) is pair
 
 
-def test_attack_and_intro_tell_the_same(settings_for):
+def test_attack_and_intro_agree(settings_for):
     given = settings_for(datasets=("imagenet",))
     assert attack.make(given)
     assert intro.make(given)
