@@ -42,7 +42,7 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/moreaugrad demo
 
-# Goes on where it was stopped: a figure that is there already is not made again.
+# Can be resumed: figures whose inputs have not changed are skipped.
 paper: $(READY)
 	@test -n "$(MOREAUGRAD_DATA)" || { \
 	    echo "make paper needs the data sets; name their folder, as in: make paper MOREAUGRAD_DATA=DIR" >&2; exit 2; }

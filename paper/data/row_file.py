@@ -24,7 +24,7 @@ class RowFile:
     """OUT/<figure>_rows.csv, and OUT/<figure>.json with the settings and the runs of each data set."""
 
     def __init__(self, out: Path, figure: str, columns: tuple[str, ...]) -> None:
-        hint = "name another --out, or begin anew with --restart"
+        hint = "name another --out, or start over with --restart"
         self.figure = figure
         self.description = out / f"{figure}.json"
         self.file = ResumableCsv(out / f"{figure}_rows.csv", columns, encode=format_value, decode=str, hint=hint)
@@ -44,8 +44,8 @@ class RowFile:
                 if name != RUNS and given.get(name) != there.get(name):
                     raise ValueError(
                         f"the rows of {dataset} go on with what they began with, got {name} = {given.get(name)!r} "
-                        f"where {self.description} has {there.get(name)!r}; take that, name another --out, or begin "
-                        "anew with --restart"
+                        f"where {self.description} has {there.get(name)!r}; take that, name another --out, or start "
+                        "over with --restart"
                     )
         self.description.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.description, known)

@@ -247,21 +247,6 @@ def test_a_picture_has_a_dot_for_each_image():
     assert [text.get_text() for text in places[0].get_xticklabels()] == ["0.1", "0.3", "1"]
 
 
-def test_a_stored_picture_is_of_a_sensible_size(tmp_path):
-    from PIL import Image
-
-    rows = [
-        {"dataset": dataset, "rho": f"{rho:g}", "distance": f"{math.sin(place) ** 2}"}
-        for dataset in solutions.IMAGES
-        for rho in solutions.RHOS
-        for place in range(24)
-    ]
-    solutions.save(solutions.draw(rows), tmp_path / "solutions.png")
-    with Image.open(tmp_path / "solutions.png") as picture:
-        assert 400 <= picture.width <= 1600
-    assert (tmp_path / "solutions.png").stat().st_size < 400_000
-
-
 def test_the_command_knows_the_figure(small, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(datasets, "check", lambda settings, names: None)
     words = ["--figure", "solutions", "--data", "data", "--out", str(tmp_path), "--quick", "--device", "cpu"]
