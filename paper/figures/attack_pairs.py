@@ -99,9 +99,9 @@ class Pair:
 def make_pairs(photos: Sample, name: str, sizes: Sequence[float], plan: Plan) -> list[Pair]:
     """Attack one method at each size; its clean maps are made once, by the judge and by a second one (the floor)."""
     model = photos.classifier
-    attacked = replace(make_method(name, model, plan.inside, ATTACKED), apart=plan.apart)
-    if hasattr(attacked, "grad_mode"):
-        attacked = replace(attacked, grad_mode=mg.Slope("implicit", *plan.slope))
+    attacked = replace(make_method(name, model, plan.inside, ATTACKED), hessian_step=plan.apart)
+    if hasattr(attacked, "derivative"):
+        attacked = replace(attacked, derivative=mg.Implicit(*plan.slope))
     judge, second = (make_method(name, model, plan.judged, seed) for seed in (JUDGE, SECOND))
     before = judge.explain(photos.x).map.cpu()
     other = second.explain(photos.x).map.cpu() if judge.random else before

@@ -60,9 +60,8 @@ def make(settings: Settings) -> bool:
     """Run or resume the studies, then write fair.csv, fair.png and what else the rows that are there say."""
     done = all(study_runs.run(make_parts(settings, signs), settings) for signs in (False, True))
     if done and not settings.redraw:
-        with study_runs.prepare_networks(settings.datasets, settings):
-            for name in settings.datasets:
-                chance_level.make(settings, name, make_study(name, settings))
+        for name in settings.datasets:
+            chance_level.make(settings, name, make_study(name, settings))
     second = study_runs.read_rows(partial(make_parts, signs=True), settings)
     first = study_runs.read_rows(make_parts, settings)
     if rows := {name: pairing.merge_attacks(some, second.get(name, ())) for name, some in first.items()}:

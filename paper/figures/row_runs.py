@@ -9,7 +9,6 @@ from paper.data.datasets import Sample, sample
 from paper.data.records import Line
 from paper.data.row_file import RowFile
 from paper.figures.figure_cache import describe_run
-from paper.figures.study_runs import prepare_networks
 from paper.settings import Settings
 
 
@@ -45,8 +44,7 @@ def measure_rows(
             some = slice(start, min(start + size, len(each)))
             plan |= {(name, str(start), method): some for method in methods}
     sizes = {cell: some.stop - some.start for cell, some in plan.items()}
-    with prepare_networks(settings.datasets, settings):
-        return file.measure(sizes, lambda cell: measure(samples[cell[0]], plan[cell], cell[2]), until)
+    return file.measure(sizes, lambda cell: measure(samples[cell[0]], plan[cell], cell[2]), until)
 
 
 def make_lines(shared: Line, columns: Mapping[str, Sequence[Any]]) -> list[Line]:

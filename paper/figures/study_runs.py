@@ -9,17 +9,15 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import moreaugrad as mg
-from moreaugrad.model.sharing import shared_engines
 from paper.data import records
-from paper.data.datasets import load, sample
+from paper.data.datasets import sample
 from paper.data.recipes import LEVEL
 from paper.settings import DATASETS, Settings
 
@@ -83,7 +81,7 @@ def choose_methods(
     `draws`: noise vectors per step of a solve; `points`: of the path of integrated gradients; `apart`: the step of
     finite-difference Hessian products.
     """
-    on_gpu, second = settings.place.type == "cuda", {} if apart is None else {"apart": apart}
+    on_gpu, second = settings.place.type == "cuda", {} if apart is None else {"hessian_step": apart}
     fast, exact = (second | ({"precision": each} if on_gpu else {}) for each in ("float16", "tf32"))
     if on_gpu and dataset in COMPILED:
         fast["compile"] = True
@@ -105,17 +103,7 @@ def run(parts: Sequence[Part], settings: Settings) -> bool:
     if settings.redraw:
         return True
     began, wanted = time.monotonic(), [part for part in parts if settings.shard in (None, part.number)]
-    with prepare_networks({part.dataset for part in wanted}, settings):
-        return all(_run_part(part, part is wanted[0], began, settings) for part in wanted)
-
-
-@contextmanager
-def prepare_networks(datasets: Iterable[str], settings: Settings) -> Iterator[None]:
-    """Inside, the network of a data set is folded and compiled once, not for every study and method."""
-    with ExitStack() as held:
-        for name in datasets:
-            held.enter_context(shared_engines(load(name, settings)))
-        yield
+    return all(_run_part(part, part is wanted[0], began, settings) for part in wanted)
 
 
 def _run_part(part: Part, first: bool, began: float, settings: Settings) -> bool:

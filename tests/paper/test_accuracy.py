@@ -14,7 +14,7 @@ from torch import nn
 import moreaugrad as mg
 from paper.data import records
 from paper.data.datasets import Sample
-from paper.figures import accuracy, row_runs, study_runs
+from paper.figures import accuracy, row_runs
 from paper.report import dot_plot, summaries, tables
 from paper.report.markdown import Results
 from paper.settings import Settings
@@ -54,7 +54,6 @@ def finished(tmp_path_factory):
         model = Network().eval()
         pictures = torch.randn(3, 3, 16, 16)
         patch.setattr(row_runs, "sample", lambda name, settings, count: sampled(name, model, pictures, count))
-        patch.setattr(study_runs, "load", lambda name, settings: model)
         patch.setattr(accuracy, "BLOCKS", dict.fromkeys(COUNTS, 2))
         patch.setattr(accuracy, "QUICK", TERMS)
         patch.setattr(summaries, "DRAWS", 40)

@@ -10,7 +10,7 @@ import pytest
 
 from paper.data import records
 from paper.data.row_file import RowFile
-from paper.figures import row_runs, study_runs
+from paper.figures import row_runs
 from paper.settings import Settings
 
 COLUMNS = ("dataset", "block", "method", "image", "key", "value")
@@ -29,8 +29,6 @@ def _no_networks(monkeypatch):
         return Images(name=name, keys=[f"{name}, {place}" for place in range(count)])
 
     monkeypatch.setattr(row_runs, "sample", sample)
-    monkeypatch.setattr(study_runs, "load", lambda name, settings: None)
-    monkeypatch.setattr(study_runs, "shared_engines", lambda model: study_runs.ExitStack())
 
 
 def asked(out, **options):

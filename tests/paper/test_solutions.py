@@ -14,7 +14,7 @@ import moreaugrad as mg
 from paper import __main__ as command
 from paper.data import datasets, records
 from paper.data.datasets import Sample
-from paper.figures import row_runs, solutions, study_runs
+from paper.figures import row_runs, solutions
 from paper.settings import Settings
 
 SIDE = 8
@@ -170,7 +170,6 @@ def small(basins, monkeypatch):
     monkeypatch.setattr(
         row_runs, "sample", lambda name, settings, count: sampled(name, basins.classifier, basins.x[:count])
     )
-    monkeypatch.setattr(study_runs, "load", lambda name, settings: basins.classifier)
     monkeypatch.setattr(solutions, "QUICK", {"cifar10": 5, "tiny_imagenet": 3, "imagenet": 1})
     monkeypatch.setattr(solutions, "IMAGES", solutions.QUICK)
     monkeypatch.setattr(solutions, "BLOCK", 2)
@@ -199,7 +198,7 @@ def test_a_run_leaves_rows_and_their_table_which_can_be_made_again(tmp_path, mon
         assert found == pytest.approx([np.median(some), np.mean(some), max(some), far, 16], rel=1e-5)
     before = (tmp_path / "solutions.csv").read_bytes()
     (tmp_path / "solutions.csv").unlink()
-    for module, name in ((row_runs, "sample"), (solutions, "measure"), (study_runs, "load")):
+    for module, name in ((row_runs, "sample"), (solutions, "measure")):
         monkeypatch.setattr(module, name, None)
     # the description says what the rows were made with, not the options of this run
     assert solutions.make(replace(asked(tmp_path, redraw=True), quick=False, datasets=("imagenet",)))

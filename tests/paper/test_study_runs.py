@@ -27,7 +27,6 @@ def settings(tmp_path, monkeypatch):
 
     for module in (study_runs, chance_level):
         monkeypatch.setattr(module, "sample", sample)
-    monkeypatch.setattr(study_runs, "load", lambda name, asked: network)
     monkeypatch.setattr(writing, "curves", lambda *args, **options: None)
     monkeypatch.setattr(writing.pictures, "write", lambda figure, path: path.touch())
     return Settings(tmp_path, tmp_path / "out", quick=True, device="cpu", datasets=("cifar10",))

@@ -348,6 +348,15 @@ def test_another_configuration_is_refused_and_nothing_is_touched(finished, chang
     assert {path.name: path.read_bytes() for path in finished[0].iterdir()} == before
 
 
+@pytest.mark.usefixtures("_undrawn")
+def test_a_study_of_an_earlier_version_is_resumed_though_an_option_was_renamed(tmp_path):
+    study = small(methods={"gradient": {"hessian_step": 0.5}})
+    run_study(study, Counted(), X[:2], tmp_path, minutes=1e-9)
+    file = tmp_path / "study.json"
+    file.write_text(file.read_text().replace("hessian_step", "apart"))
+    assert run_study(study, Counted(), X[:2], tmp_path).finished
+
+
 def test_foreign_files_are_refused(tmp_path):
     (tmp_path / "rows.csv").write_text("mine,yours\n1,2\n")
     with pytest.raises(ValueError, match=r"with rows.csv but without study.json"):
@@ -397,7 +406,7 @@ def test_cells_of_a_table_come_back_as_they_were(value):
         ({"methods": {"sparse_moreau": {"budget": 8}}}, "budget must be the same for all"),
         ({"methods": {"gradient": {}, "deeplift": {}}}, "cannot be differentiated, so this attack cannot be led"),
         ({"methods": {"sparse_moreau": {"sparsity": [0.1, 0.2]}}}, "got a list of eta or sparsity"),
-        ({"modes": ("implicit", "exakt")}, "grad_mode must be one of"),
+        ({"modes": ("implicit", "exakt")}, "derivative must be one of"),
         ({"modes": ("implicit:3",)}, "NAME:STEPSxSAMPLES"),
         ({"budget": 0}, "budget must be at least 1"),
         ({"attack_budget": 4}, "budget must be at least samples"),
@@ -433,12 +442,12 @@ def test_noises_of_attack_and_judges_never_meet():
     smoothing = mg.Smoothing(sigma=0.3)
     own = BudgetedMethod("smoothgrad", 64, 16, options={"smoothing": smoothing}).make_judge(model).smoothing
     assert (own.sigma, own.samples) == (0.3, 64)
-    assert BudgetedMethod("moreau", 64, 16).make_attacked(model, "unrolled:3x8").slope == mg.Slope("unrolled", 3, 8)
+    assert BudgetedMethod("moreau", 64, 16).make_attacked(model, "unrolled:3x8").slope == mg.Unrolled(3, 8)
 
 
 def test_modes_are_words():
-    assert slope("frozen") == mg.Slope("frozen")
-    assert slope("implicit:5x16") == mg.Slope("implicit", 5, 16)
+    assert slope("frozen") == mg.Frozen()
+    assert slope("implicit:5x16") == mg.Implicit(5, 16)
 
 
 def test_a_study_from_names_gives_steps_to_the_attacks_that_take_them():

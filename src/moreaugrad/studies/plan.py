@@ -92,7 +92,7 @@ class Study:
             raise ValueError("transfer must have other attacks to take points from, got one method, or no other mode")
         for label, options in self.methods.items():
             METHODS[options.get("method", label)]
-            for name in ("budget", "seed", "grad_mode"):
+            for name in ("budget", "seed", "derivative"):
                 if name in options:
                     raise ValueError(f"{name} must be the same for all methods, got it among the options of {label}")
             self.budgeted(label)

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from moreaugrad.files import replacing
 
+RENAMED = {"apart": "hessian_step", "grad_mode": "derivative"}  # options in the files of earlier versions
 StudyRow: TypeAlias = dict[str, Any]  # numbers, text, and None for what is not known
 
 
@@ -123,7 +124,7 @@ def describe_study(path: Path, configuration: Mapping[str, Any], run: Mapping[st
     if path.is_file():
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            known, runs = dict(found["configuration"]), list(found["runs"])
+            known, runs = _rename(dict(found["configuration"])), list(found["runs"])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{path} must describe a study, got {type(error).__name__}; name another folder"
@@ -135,6 +136,11 @@ def describe_study(path: Path, configuration: Mapping[str, Any], run: Mapping[st
             f"{path.name}; name another folder"
         )
     write_json(path, {"configuration": asked, "runs": [*runs, run]})
+
+
+def _rename(value: Any) -> Any:
+    """A stored configuration with the names that options have now."""
+    return {RENAMED.get(key, key): _rename(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from moreaugrad.model.sharing import shared_engines
 from moreaugrad.plotting import pictures
 from moreaugrad.plotting.curves import curves
 from moreaugrad.studies import summary
@@ -26,7 +25,7 @@ from moreaugrad.studies.plan import Study
 from moreaugrad.studies.resumable_csv import ResumableCsv, StudyRow, describe_study
 from moreaugrad.studies.runner import COLUMNS, COSTS, IDENTITY, StudyRunner
 from moreaugrad.studies.sources import Source, TensorSource
-from moreaugrad.types import Watch, unwatched
+from moreaugrad.types import Watch, ignore_progress
 
 TICKS = 100  # of the progress watcher, per cell
 
@@ -61,7 +60,7 @@ def run_study(
     out: str | Path,
     *,
     minutes: float | None = None,
-    watch: Watch = unwatched,
+    watch: Watch = ignore_progress,
     name: str | None = None,
     command: str = "",
 ) -> StudyResult:
@@ -101,15 +100,14 @@ def run_study(
     describe_study(folder / "study.json", runner.describe(name), _describe_run(runner, command), file.path)
     plan = list(runner.plan())
     rows, done = file.resume(runner.identify_rows(*each) for each in plan)
-    with shared_engines(model):
-        for some, cell in plan[done:]:
-            watch(done * TICKS, len(plan) * TICKS, {"cell": cell})
-            new = runner.measure(some, cell, rows, partial(_watch_cell, watch, done, len(plan)))
-            file.append(new)
-            rows += new
-            done += 1
-            if minutes is not None and time.monotonic() - began >= 60 * minutes:
-                break
+    for some, cell in plan[done:]:
+        watch(done * TICKS, len(plan) * TICKS, {"cell": cell})
+        new = runner.measure(some, cell, rows, partial(_watch_cell, watch, done, len(plan)))
+        file.append(new)
+        rows += new
+        done += 1
+        if minutes is not None and time.monotonic() - began >= 60 * minutes:
+            break
     return StudyResult(done, len(plan), rows, write_summary(study, rows, folder))
 
 
