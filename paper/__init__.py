@@ -1,2 +1,1 @@
-"""The paper's figures, one file each; `python -m paper --figure all --data DIR` makes them. Pictures and numbers lie in
-`results/`."""
+"""The paper's figures: `python -m paper --figure all --data DIR` makes them; pictures and numbers lie in `results/`."""

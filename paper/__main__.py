@@ -1,5 +1,7 @@
-"""The command: `python -m paper --figure all --data DIR --out DIR`. Exit codes: 0 done, 1 to be gone on with, 2 nothing
-done or an error, 130 interrupted. The same command goes on where it was stopped."""
+"""The command: `python -m paper --figure all --data DIR --out DIR`. The same command resumes what was stopped.
+
+Exit codes: 0 done, 1 stopped early (rerun to resume), 2 nothing done or an error, 130 interrupted.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ RESULTS, QUICK = HERE / "results", HERE.parent / "build" / "paper"
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure is the module of its name.
+    """A figure is the module of its name in `paper.figures`.
 
-    `photos`: it needs one data set only, the one of largest images. `rows`: it is made from rows that are kept, so that
-    drawing it again needs no data.
+    `photos`: it needs only the data set with the largest images. `rows`: it is drawn from stored rows, so drawing it
+    again needs no data.
     """
 
     summary: str
@@ -31,6 +33,7 @@ class Figure:
     rows: bool = False
 
     def needs(self, settings: Settings) -> tuple[str, ...]:
+        """The data sets it reads."""
         if self.rows and settings.redraw:
             return ()
         return (settings.largest,) if self.photos else settings.datasets
@@ -40,7 +43,7 @@ FIGURES = {
     "rho": Figure("MoreauGrad maps for several rho"),
     "eta": Figure("sparse maps for several eta"),
     "groups": Figure("group-sparse maps for several eta"),
-    "compare": Figure("eight methods side by side", photos=True),
+    "compare": Figure("methods side by side", photos=True),
     "attack": Figure("maps before and after an attack", photos=True),
     "robustness": Figure("how far an attack moves maps, against its size", rows=True),
     "noise": Figure("how far random noise moves maps", rows=True),
@@ -53,58 +56,55 @@ FIGURES = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Runs the command; the exit code."""
-    asked = parser().parse_args(words)
+    """Run the command; the exit code."""
+    asked = make_parser().parse_args(words)
     try:
         chosen = one_of("--figure", asked.figure, ["all", *FIGURES])
-        return run(list(FIGURES) if chosen == "all" else [chosen], told(asked), asked.debug)
+        return run(list(FIGURES) if chosen == "all" else [chosen], make_settings(asked), asked.debug)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted: what is done is stored, and the same command goes on\n")
         return 130
     except Exception as error:
-        return failed(error, asked.debug)
+        return report_error(error, asked.debug)
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
         prog="python -m paper",
         description="Makes the figures of the MoreauGrad paper: OUT/<figure>.png and OUT/<figure>.csv.",
         epilog="figures: " + "; ".join(f"{name}: {figure.summary}" for name, figure in FIGURES.items()),
     )
-    add = made.add_argument
+    add = parser.add_argument
     add("--figure", required=True, help=f"all, or one of {', '.join(FIGURES)}")
     add("--data", type=Path, required=True, metavar="DIR", help="folder with the data sets")
     add("--out", type=Path, metavar="DIR", help="folder of the results (default: paper/results; quick: build/paper)")
     add("--quick", action="store_true", help="a few small images and small budgets: minutes on a CPU")
     add("--device", default="auto", help="auto (a GPU where there is one), cpu, cuda, cuda:1, ...")
-    add("--minutes", type=float, help="stop after about so many minutes; the same command goes on")
-    add("--datasets", default=",".join(DATASETS), metavar="A,B", help=f"of {', '.join(DATASETS)}")
+    add("--minutes", type=float, help="stop after about so many minutes; the same command resumes")
+    add("--datasets", default=",".join(DATASETS), metavar="A,B", help=f"some of {', '.join(DATASETS)}")
     add("--model", action="append", default=[], metavar="[DATASET=]NAME", help="imagenet=timm/efficientnet_b0, ...")
     add("--weights", action="append", default=[], metavar="[DATASET=]FILE", help="a checkpoint of that model")
-    add("--redraw", action="store_true", help="of the studies only tables and pictures, from the rows that are there")
-    add("--images", type=int, metavar="N", help="of the studies at most so many images of each data set")
-    add("--budget", type=int, metavar="N", help="of the studies: gradients of a map that is judged (default: 1600)")
-    add("--shard", type=int, metavar="N", help="of the studies only that shard of the images, from 1: for several runs")
-    add("--restart", action="store_true", help="make anew what is there already")
+    add("--redraw", action="store_true", help="studies: only redraw tables and pictures from the stored rows")
+    add("--images", type=int, metavar="N", help="studies: at most so many images of each data set")
+    add("--budget", type=int, metavar="N", help="studies: gradients of a map that is judged (default: 1600)")
+    add("--shard", type=int, metavar="N", help="studies: only that shard of the images, from 1, for parallel runs")
+    add("--restart", action="store_true", help="redo what is there already")
     add("--debug", action="store_true", help="show where an error came from")
-    return made
+    return parser
 
 
-def told(asked: argparse.Namespace) -> Settings:
+def make_settings(asked: argparse.Namespace) -> Settings:
     """The options as settings."""
-    asked.out = asked.out or (QUICK if asked.quick else RESULTS)
-    weights = {name: Path(file) for name, file in by_dataset("--weights", asked.weights).items()}
-    models, names = by_dataset("--model", asked.model), tuple(filter(None, asked.datasets.split(",")))
-    plain = {
-        name: getattr(asked, name)
-        for name in ("data", "out", "quick", "device", "minutes", "restart", "redraw", "shard", "images", "budget")
-    }
-    return Settings(**plain, models=models, weights=weights, datasets=names)
+    given = {name: value for name, value in vars(asked).items() if name not in ("figure", "debug", "model")}
+    given["out"] = asked.out or (QUICK if asked.quick else RESULTS)
+    given["weights"] = {name: Path(file) for name, file in by_dataset("--weights", asked.weights).items()}
+    given["datasets"] = tuple(filter(None, asked.datasets.split(",")))
+    return Settings(**given, models=by_dataset("--model", asked.model))
 
 
 def run(figures: Sequence[str], settings: Settings, debug: bool = False) -> int:
-    """Makes the figures one by one; data and networks are looked for before any work starts."""
-    from paper import datasets
+    """Make the figures one by one; data and networks are looked for before any work starts."""
+    from paper.data import datasets
 
     datasets.check(settings, list(dict.fromkeys(name for each in figures for name in FIGURES[each].needs(settings))))
     settings.out.mkdir(parents=True, exist_ok=True)
@@ -114,29 +114,29 @@ def run(figures: Sequence[str], settings: Settings, debug: bool = False) -> int:
         if left is not None and left <= 0:
             print(f"{', '.join(figures[number:])}: not begun, the time is up; the same command goes on")
             return max([1, *codes])
-        codes.append(_made(name, replace(settings, minutes=left), debug))
+        codes.append(make_figure(name, replace(settings, minutes=left), debug))
     return max(codes)
 
 
-def _made(name: str, settings: Settings, debug: bool) -> int:
+def make_figure(name: str, settings: Settings, debug: bool) -> int:
     """One figure; an error in it does not keep the others from being made."""
     print(f"{name}: {FIGURES[name].summary}", flush=True)
     begun = time.monotonic()
     try:
-        done = import_module(f"paper.{name}").make(settings)
+        done = import_module(f"paper.figures.{name}").make(settings)
     except Exception as error:
-        return failed(error, debug, f"{name}: ")
+        return report_error(error, debug, f"{name}: ")
     print(f"{name}: {'done' if done else 'not finished yet'} after {time.monotonic() - begun:.0f} s", flush=True)
     return 0 if done else 1
 
 
-def failed(error: Exception, debug: bool, of: str = "") -> int:
-    """Says what went wrong in a message; the way to it only where asked for."""
+def report_error(error: Exception, debug: bool, prefix: str = "") -> int:
+    """Say what went wrong in one line, with a traceback only where asked for; the exit code."""
     if debug:
         traceback.print_exception(error)
-    plain = isinstance(error, ValueError | TypeError | OSError)
-    told = str(error).strip() if plain else f"{type(error).__name__}: {error} (--debug shows where)"
-    sys.stderr.write(f"error: {of}{told}\n")
+    known = isinstance(error, ValueError | TypeError | OSError)
+    text = str(error).strip() if known else f"{type(error).__name__}: {error} (--debug shows where)"
+    sys.stderr.write(f"error: {prefix}{text}\n")
     return 2
 
 

@@ -35,8 +35,14 @@ METRICS = {
     "energy_in_box": "energy in the box",
 }
 LOWER = frozenset(("normalised_distance", "deletion", "deletion_blur", "nonzero_share"))  # smaller is better
+COMPARED = tuple(METRICS)[:3]  # between two maps; those of the curves
+ACCURACY = tuple(METRICS)[6:]
+ACCURACY_METHODS = (
+    *("gradient", "integrated_gradients", "smoothgrad", "sparsified_smoothgrad"),
+    *("moreau", "sparse_moreau", "group_sparse_moreau", "gradcam", "random"),
+)
 
-# the published figure: its names -> ours, and our metrics -> the one of it that they are set against
+# names of the published figure -> ours, and our metrics -> the published one that they are compared with
 PUBLISHED_METHODS = {
     "simple_gradient": "gradient",
     "integrated_gradients": "integrated_gradients",
@@ -45,16 +51,8 @@ PUBLISHED_METHODS = {
     "moreaugrad": "moreau",
     "sparse_moreaugrad": "sparse_moreau",
 }
-PUBLISHED_METRICS = {
-    "normalized_distance": "normalised_distance",
-    "topk_intersection": "topk_intersection",
-    "ssim": "ssim",
-}
-BASE = {
-    "normalised_distance_signed": "normalised_distance",
-    "topk_signed": "topk_intersection",
-    "ssim_raw": "ssim",
-}
+PUBLISHED_METRICS = dict(zip(("normalized_distance", "topk_intersection", "ssim"), COMPARED, strict=True))
+BASE = dict(zip(("normalised_distance_signed", "topk_signed", "ssim_raw"), COMPARED, strict=True))
 
 
 def method(name: str) -> str:

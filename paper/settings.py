@@ -1,4 +1,4 @@
-"""What a run is told: where data and results lie, which networks, how much of the work. Reads and computes nothing."""
+"""The options of a run: where data and results lie, which networks, how much work. Reads and computes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-MODELS = {  # of each data set, where no other is asked for
+MODELS = {  # default network of each data set
     "cifar10": "resnet18_softplus_cifar10",
     "tiny_imagenet": "efficientnet_lite0_tiny_imagenet",
     "imagenet": "efficientnet_lite0",
@@ -30,11 +30,11 @@ class Settings:
     models: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, Path] = field(default_factory=dict)
     datasets: tuple[str, ...] = DATASETS
-    restart: bool = False  # make anew what is there already
-    shard: int | None = None  # of the studies only the shard of this number, from 1
-    redraw: bool = False  # of the studies only tables and pictures, from the rows that are there
-    images: int | None = None  # of the studies: at most so many of each data set
-    budget: int | None = None  # of the studies: gradients of a map that is judged; None: 1,600
+    restart: bool = False  # redo what is there already
+    shard: int | None = None  # studies: only the shard of this number, from 1
+    redraw: bool = False  # studies: only tables and pictures, from the rows that are there
+    images: int | None = None  # studies: at most so many of each data set
+    budget: int | None = None  # studies: gradients of a judged map; None: 1,600
 
     def __post_init__(self) -> None:
         for name in (*self.datasets, *self.models, *self.weights):
@@ -62,12 +62,12 @@ class Settings:
         return found
 
     def deadline(self) -> float | None:
-        """When the minutes are over that begin now, by time.monotonic()."""
+        """When the minutes are over, counted from now, by time.monotonic()."""
         return None if self.minutes is None else time.monotonic() + 60 * self.minutes
 
     @property
     def largest(self) -> str:
-        """Of the data sets that are asked for the one with the largest images: photos, where there are any."""
+        """The requested data set with the largest images: photos, where there are any."""
         return max(self.datasets, key=DATASETS.index)
 
     def model(self, dataset: str) -> str:
@@ -85,7 +85,7 @@ def one_of(what: str, name: str, known: Sequence[str]) -> str:
 
 
 def by_dataset(option: str, words: Iterable[str]) -> dict[str, str]:
-    """DATASET=VALUE, several times; a value alone is meant for ImageNet."""
+    """Parse DATASET=VALUE, several times; a value alone is meant for ImageNet."""
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.rpartition("=")

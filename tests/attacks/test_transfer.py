@@ -127,7 +127,7 @@ def test_points_travel_after_all_methods_were_attacked():
     assert len(set(cells)) == len(cells)
     plain = study(modes=("frozen", "implicit:2x8"))
     assert set(cells) - set(plain.cells()) == {Cell(label, "topk", EPSILON, "transfer") for label in plain.methods}
-    sources = study().sources(Cell("smoothgrad", "topk", EPSILON, "transfer"))
+    sources = study().transfer_sources(Cell("smoothgrad", "topk", EPSILON, "transfer"))
     wanted = [("gradient", "exact"), ("sparse", "frozen"), ("sparse", "implicit:2x8")]
     assert [(each.method, each.mode) for each in sources] == wanted
 
@@ -243,7 +243,7 @@ def test_noise_of_its_own_is_that_of_the_second_judge(tmp_path):
 def test_flags_of_metrics_are_told_with_a_colon():
     a, b = (torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
     names = ("ssim", "ssim:raw", "normalised_distance:signed", "topk_intersection:signed")
-    found = contest.figures(names, a, b)
+    found = contest.compare_maps(names, a, b)
     assert torch.equal(found["ssim:raw"], METRICS["ssim"](a, b, raw=True))
     assert torch.equal(found["normalised_distance:signed"], METRICS["normalised_distance"](a, b, signed=True))
     assert study(metrics=names).metrics[1:] == names

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paper import curves, jumps, names, ordering, records, robustness, summaries
-
-EVERY = ("normalised_distance", "topk_intersection", "ssim")
+from paper import names
+from paper.data import records
+from paper.figures import robustness
+from paper.report import bimodality, curve_plot, ordering, summaries
 
 
 def row(image, value, mode="strongest", valid="1", method="moreau", epsilon="3.0", winner="frozen", attack="topk"):
     identity = {"image": str(image), "method": method, "attack": attack, "epsilon": epsilon, "mode": mode}
-    return identity | {"valid": valid, "winner": winner} | dict.fromkeys(EVERY, str(value))
+    return identity | {"valid": valid, "winner": winner} | dict.fromkeys(names.COMPARED, str(value))
 
 
 def only(lines, **where):
@@ -34,14 +35,14 @@ def published_lines(shift=0.0, width=0.01, datasets=names.DATASETS):
         | {"epsilon": p["epsilon"], "mode": "strongest", "metric": p["metric"], "n": 9, "valid_share": 1.0}
         | middle("mean", p["value"] + shift, width)
         | middle("median", p["value"] + shift - 0.03, width)
-        for p in curves.read_published()
+        for p in summaries.read_published()
         if p["dataset"] in datasets
     ]
 
 
 def test_a_line_counts_valid_attacks_and_says_what_it_left_out():
     rows = [row(0, 0.2), row(1, 0.4), row(2, 0.9), row(3, 7.0, valid="0"), row(4, "nan")]
-    line = only(curves.summarise(rows, "cifar10", "fair"), metric="ssim")
+    line = only(summaries.summarise(rows, "cifar10", "fair"), metric="ssim")
     assert (line["n"], line["valid_share"], line["counted"], line["undefined"]) == (5, 0.8, 3, 1)
     assert line["mean"] == pytest.approx(0.5)
     assert line["median"] == 0.4
@@ -50,7 +51,7 @@ def test_a_line_counts_valid_attacks_and_says_what_it_left_out():
 
 
 def test_a_group_without_a_valid_attack_has_no_figures():
-    line = only(curves.summarise([row(0, 0.3, valid="False")], "cifar10", "fair"), metric="ssim")
+    line = only(summaries.summarise([row(0, 0.3, valid="False")], "cifar10", "fair"), metric="ssim")
     assert line["valid_share"] == line["counted"] == 0
     assert math.isnan(line["mean"])
     assert math.isnan(line["mean_low"])
@@ -60,7 +61,7 @@ def test_winners_are_shared_out_over_valid_images_and_modes_that_were_tried():
     tried = [row(0, 0.1, mode) for mode in ("frozen", "unrolled:4x16", "implicit:5x16")]
     winners = ["implicit:5x16", "implicit:5x16", "frozen", "unrolled:4x16"]
     best = [row(image, 0.5, winner=winner) for image, winner in enumerate(winners)]
-    lines = curves.summarise([*tried, *best, row(9, 0.5, winner="frozen", valid="0")], "cifar10", "fair")
+    lines = summaries.summarise([*tried, *best, row(9, 0.5, winner="frozen", valid="0")], "cifar10", "fair")
     line = only(lines, mode="strongest", metric="ssim")
     assert [line[f"won_{mode}"] for mode in ("frozen", "unrolled", "implicit")] == [0.25, 0.25, 0.5]
     assert "won_transfer" not in line
@@ -69,9 +70,9 @@ def test_winners_are_shared_out_over_valid_images_and_modes_that_were_tried():
 
 def test_floors_and_published_variants_have_lines_of_their_own():
     floor = row(0, 0.1, mode="floor", attack="none", epsilon="0.0") | {"ssim_raw": "0.7"}
-    lines = curves.summarise([floor, row(0, 0.4) | {"ssim_raw": "0.8"}], "cifar10", "published")
+    lines = summaries.summarise([floor, row(0, 0.4) | {"ssim_raw": "0.8"}], "cifar10", "published")
     assert only(lines, mode="floor", metric="ssim_raw")["mean"] == 0.7
-    assert {line["metric"] for line in lines} == {*EVERY, "ssim_raw"}
+    assert {line["metric"] for line in lines} == {*names.COMPARED, "ssim_raw"}
 
 
 def test_the_interval_of_the_mean_is_that_of_the_central_limit_theorem():
@@ -87,11 +88,11 @@ def test_the_interval_of_the_mean_is_that_of_the_central_limit_theorem():
 
 
 def test_the_published_figure_is_whole():
-    points = curves.read_published()
+    points = summaries.read_published()
     keys = {(p["dataset"], p["metric"], p["method"], p["epsilon"]) for p in points}
     assert len(points) == len(keys) == 3 * 3 * 6 * 4
     assert {p["method"] for p in points} <= set(names.METHODS)
-    assert {p["metric"] for p in points} == set(EVERY)
+    assert {p["metric"] for p in points} == set(names.COMPARED)
     assert all(0 <= p["value"] <= math.sqrt(2) for p in points)
 
 
@@ -134,16 +135,16 @@ def test_a_difference_leaves_out_images_on_which_either_is_not_defined(spoiled):
 
 
 def test_maps_that_are_farther_apart_than_noise_are_those_beyond_twice_the_median():
-    found = jumps.spread([0.1, 0.1, 0.2, 0.1, 1.0])  # twice the median itself is noise
+    found = bimodality.spread([0.1, 0.1, 0.2, 0.1, 1.0])  # twice the median itself is noise
     wanted = {"n": 5, "median": 0.1, "mean": pytest.approx(0.3), "largest": 1.0, "far": 1, "far_share": 0.2}
     assert found == wanted
-    assert tuple(found) == jumps.SPREAD
+    assert tuple(found) == bimodality.SPREAD
 
 
 @given(st.lists(st.floats(0.01, 2), min_size=1, max_size=30))
 def test_a_spread_has_no_unit_and_no_order_and_noise_alone_is_not_far(values):
-    found = jumps.spread(values)
-    other = jumps.spread([4 * value for value in reversed(values)])
+    found = bimodality.spread(values)
+    other = bimodality.spread([4 * value for value in reversed(values)])
     lengths = ("median", "mean", "largest")
     assert other == pytest.approx(found | {name: 4 * found[name] for name in lengths})
     assert 0 <= found["far_share"] == found["far"] / len(values) <= 0.5  # half of them are not above the median
@@ -165,7 +166,7 @@ def hit(distances, method="moreau", epsilon="3.0", **more):
 
 def test_floors_are_told_of_methods_with_noise():
     rows = [*seeds([0.1, 0.1, 0.5]), *seeds([0, 0, 0], "gradient"), *hit([1, 1, 1]), *seeds([0.3], "smoothgrad")]
-    found = jumps.floors(rows, "cifar10")
+    found = bimodality.floors(rows, "cifar10")
     assert [(line["dataset"], line["method"], line["n"], line["far"]) for line in found] == [
         ("cifar10", "moreau", 3, 1),
         ("cifar10", "smoothgrad", 1, 0),
@@ -178,7 +179,7 @@ def test_images_whose_maps_jump_by_themselves_are_left_out_image_by_image():
     near = hit([0.3, 1.2, 5.0, 0.5])
     near[2]["valid"] = "0"
     rows += [*near, *hit([0.4] * 4, epsilon="10.0"), *hit([1.0, 2.0, 3.0, 4.0], "sparse_moreau")]
-    found = jumps.without(rows, "cifar10", curves.read_published())
+    found = bimodality.without_jumps(rows, "cifar10", summaries.read_published())
     assert [(line["method"], line["epsilon"]) for line in found] == [
         ("moreau", 3.0),
         ("moreau", 10.0),
@@ -195,18 +196,18 @@ def test_images_whose_maps_jump_by_themselves_are_left_out_image_by_image():
 def test_an_image_without_a_valid_attack_moves_by_noise_alone():
     rows = [*seeds([0.1, 0.2]), *hit([0.5, 9.0]), *hit([0.6, 0.7], mode="frozen")]
     rows[3]["valid"] = rows[5]["valid"] = "0"
-    found = robustness.with_failures(rows)
+    found = robustness.count_failures(rows)
     assert [each for each in found if each["mode"] != "strongest"] == [*rows[:2], *rows[4:]]
-    told = [(each["key"], float(each["ssim"]), each["epsilon"], each["attack"]) for each in found[2:4]]
-    assert told == [("0", 0.5, "3.0", "topk"), ("1", 0.2, "3.0", "topk")]
-    line = only(curves.summarise(found, "cifar10", "with failures"), metric="ssim", mode="strongest")
+    given = [(each["key"], float(each["ssim"]), each["epsilon"], each["attack"]) for each in found[2:4]]
+    assert given == [("0", 0.5, "3.0", "topk"), ("1", 0.2, "3.0", "topk")]
+    line = only(summaries.summarise(found, "cifar10", "with failures"), metric="ssim", mode="strongest")
     assert (line["n"], line["valid_share"], line["mean"]) == (2, 1.0, pytest.approx(0.35))
     assert rows[3]["ssim"] == "9.0"  # the rows themselves are left alone
 
 
 def test_a_failure_takes_the_noise_of_its_own_method():
     rows = [*seeds([0.1]), *seeds([0.4], "smoothgrad"), *hit([0.9], valid="0"), *hit([0.9], "smoothgrad", valid="0")]
-    assert [float(each["ssim"]) for each in robustness.with_failures(rows)[2:]] == [0.1, 0.4]
+    assert [float(each["ssim"]) for each in robustness.count_failures(rows)[2:]] == [0.1, 0.4]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=9))
@@ -222,9 +223,9 @@ def test_rank_correlations_agree_with_scipy(pairs):
 
 
 def test_the_published_values_have_their_own_order():
-    lines, published = published_lines(shift=0.1), curves.read_published()
+    lines, published = published_lines(shift=0.1), summaries.read_published()
     for dataset, metric, epsilon in {(line["dataset"], line["metric"], line["epsilon"]) for line in lines}:
-        found = curves.ordering(lines, published, dataset, metric, epsilon)
+        found = ordering.compare_order(lines, published, dataset, metric, epsilon)
         assert found.ours == found.published
         assert found.spearman == pytest.approx(1)
         assert found.kendall == pytest.approx(1)
@@ -241,7 +242,7 @@ def test_a_pair_that_comes_the_other_way_round_is_named_with_how_sure_that_is(wi
         if (line["dataset"], line["metric"], line["epsilon"]) == ("cifar10", "normalised_distance", 3.0):
             value = swapped.get(line["method"], line["mean"])
             line.update(middle("mean", value, width))
-    found = curves.ordering(lines, curves.read_published(), "cifar10", "normalised_distance", 3.0)
+    found = ordering.compare_order(lines, summaries.read_published(), "cifar10", "normalised_distance", 3.0)
     assert found.published[-1] == "gradient"
     assert found.ours[-1] == "moreau"
     pair = only(found.differing, method="gradient", other="moreau")
@@ -255,30 +256,30 @@ def test_a_pair_that_comes_the_other_way_round_is_named_with_how_sure_that_is(wi
     assert len(found.differing) == 1 + 2 * 3
 
 
-def test_means_and_medians_are_ordered_each_by_themselves(tmp_path):
+def test_means_and_medians_are_ordered_each_by_themselves():
     """A few images with large distances turn the means round, as second solutions do, and leave the medians alone."""
-    lines, published = published_lines(), curves.read_published()
+    lines, published = published_lines(), summaries.read_published()
     for line in lines:
         if (line["metric"], line["method"]) == ("normalised_distance", "moreau"):
             line.update(middle("mean", 1.4, 0.01))
-    told = {"dataset": "imagenet", "metric": "normalised_distance", "epsilon": 20.0}
-    means, medians = (curves.ordering(lines, published, **told, statistic=each) for each in ("mean", "median"))
+    given = {"dataset": "imagenet", "metric": "normalised_distance", "epsilon": 20.0}
+    means, medians = (ordering.compare_order(lines, published, **given, statistic=each) for each in ("mean", "median"))
     assert means.ours[-1] == "moreau"
     assert medians.ours == medians.published
     assert medians.kendall == pytest.approx(1)
     assert not medians.differing
-    values = {each["method"]: each["value"] for each in published if told.items() <= each.items()}
+    values = {each["method"]: each["value"] for each in published if given.items() <= each.items()}
     assert len(means.differing) == sum(value > values["moreau"] for value in values.values()) > 0
     pair = only(medians.pairs, method="smoothgrad", other="moreau")
-    assert pair["ours"] == only(lines, method="smoothgrad", **told)["median"]
-    assert pair["ours_other"] == only(lines, method="moreau", **told)["median"]
-    stored = curves.write_orderings(tmp_path / "ordering.csv", lines, published)
+    assert pair["ours"] == only(lines, method="smoothgrad", **given)["median"]
+    assert pair["ours_other"] == only(lines, method="moreau", **given)["median"]
+    stored = ordering.compare_orders(lines, published)
     for statistic, order in (("mean", means), ("median", medians)):
-        some = [line for line in stored if (told | {"statistic": statistic}).items() <= line.items()]
+        some = [line for line in stored if (given | {"statistic": statistic}).items() <= line.items()]
         assert [line["order"] for line in some] == [pair["order"] for pair in order.pairs]
         assert {line["kendall"] for line in some} == {order.kendall}
     every = [line | middle("mean", line["median"], 0.01) for line in lines]
-    third = curves.write_orderings(tmp_path / "ordering.csv", lines, published, every=every)
+    third = ordering.compare_orders(lines, published, every)
     assert [line for line in third if line["statistic"] != "all"] == stored
     failed = [line | {"statistic": "median"} for line in third if line["statistic"] == "all"]
     assert failed == [line for line in stored if line["statistic"] == "median"]
@@ -289,7 +290,7 @@ def test_how_sure_an_order_is_goes_by_the_intervals_of_that_statistic():
     for line in lines:
         line.update(middle("median", line["median"], 2.0))
     means, medians = (
-        curves.ordering(lines, curves.read_published(), "cifar10", "ssim", 10.0, statistic)
+        ordering.compare_order(lines, summaries.read_published(), "cifar10", "ssim", 10.0, statistic)
         for statistic in ("mean", "median")
     )
     assert all(pair["ours_apart"] for pair in means.pairs if pair["order"] != "tied")
@@ -297,29 +298,27 @@ def test_how_sure_an_order_is_goes_by_the_intervals_of_that_statistic():
 
 
 def test_values_closer_than_the_reading_error_are_not_apart():
-    lines, published = published_lines(), curves.read_published()
-    found = curves.ordering(lines, published, "cifar10", "normalised_distance", 1.0)  # 0.21, 0.22, 0.21
+    lines, published = published_lines(), summaries.read_published()
+    found = ordering.compare_order(lines, published, "cifar10", "normalised_distance", 1.0)  # 0.21, 0.22, 0.21
     assert only(found.pairs, method="moreau", other="sparse_moreau")["published_apart"] is False
     assert only(found.pairs, method="sparsified_smoothgrad", other="sparse_moreau")["order"] == "tied"
 
 
-def test_orderings_leave_out_what_one_side_does_not_have(tmp_path):
+def test_orderings_leave_out_what_one_side_does_not_have():
     lines = [line for line in published_lines(datasets=["cifar10"]) if line["method"] != "smoothgrad"]
     lines += [line | {"epsilon": 30.0} for line in lines]
-    found = curves.write_orderings(tmp_path / "ordering.csv", lines, curves.read_published())
+    found = ordering.compare_orders(lines, summaries.read_published())
     assert {line["epsilon"] for line in found} == {0.3, 1.0, 3.0, 10.0}
     assert len(found) == 3 * 4 * 10 * 2  # by means and by medians
-    stored = records.read(tmp_path / "ordering.csv")
-    assert [line["method"] for line in stored] == [line["method"] for line in found]
-    assert {line["methods"] for line in stored} == {"5"}
+    assert {line["methods"] for line in found} == {5}
 
 
 def test_lines_as_published_take_signs_of_moreau_maps_only():
-    every = (*EVERY, *summaries.AS_PUBLISHED)
+    every = (*names.COMPARED, *summaries.AS_PUBLISHED)
     lines = [
         {"method": method, "metric": metric, "mean": metric} for method in ("gradient", "moreau") for metric in every
     ]
-    found = curves.as_published(lines)
+    found = summaries.as_published(lines)
     assert only(found, method="moreau", metric="normalised_distance")["mean"] == "normalised_distance_signed"
     assert only(found, method="gradient", metric="normalised_distance")["mean"] == "normalised_distance"
     assert only(found, method="gradient", metric="ssim")["mean"] == "ssim_raw"
@@ -330,12 +329,12 @@ def test_a_picture_has_a_row_for_each_data_set_and_the_published_values_dashed()
     lines = published_lines(shift=0.05, datasets=["cifar10", "imagenet"])
     lines[0] |= {"valid_share": 0.5}
     lines.append(lines[0] | {"mode": "floor", "attack": "none", "epsilon": 0.0, "mean": 0.123})
-    figure = curves.picture(lines, curves.read_published(), "title", "note")
+    figure = curve_plot.draw(lines, summaries.read_published(), "title", "note")
     assert len(figure.axes) == 6
     first = figure.axes[0]
     dashed = [line for line in first.lines if line.get_linestyle() == "--"]
     wanted = [
-        [p["value"] for p in curves.read_published() if _key(p) == ("cifar10", "normalised_distance", method)]
+        [p["value"] for p in summaries.read_published() if _key(p) == ("cifar10", "normalised_distance", method)]
         for method in names.PUBLISHED_METHODS.values()
     ]
     assert sorted(line.get_ydata().tolist() for line in dashed) == sorted(sorted(each) for each in wanted)
@@ -352,7 +351,7 @@ def _key(point):
 def test_a_stored_picture_is_of_a_sensible_size(tmp_path):
     from PIL import Image
 
-    curves.draw(published_lines(), tmp_path / "robustness.png", curves.read_published())
+    curve_plot.save(curve_plot.draw(published_lines(), summaries.read_published()), tmp_path / "robustness.png")
     with Image.open(tmp_path / "robustness.png") as picture:
         assert picture.width <= 1600
     assert (tmp_path / "robustness.png").stat().st_size < 400_000
@@ -363,14 +362,14 @@ def test_lines_of_two_attacks_are_refused():
     lines = published_lines()
     both = [*lines, *(line | {"attack": "noise"} for line in lines)]
     with pytest.raises(ValueError, match="one protocol and attack"):
-        curves.picture(both)
+        curve_plot.draw(both)
     with pytest.raises(ValueError, match="run a study"):
-        curves.picture([])
+        curve_plot.draw([])
 
 
 def test_a_table_comes_back_as_it_was_written_and_a_failed_one_leaves_nothing(tmp_path):
-    lines = curves.summarise([row(0, 1 / 3), row(1, 2 / 3)], "cifar10", "fair")
-    curves.write(tmp_path / "fair.csv", lines)
+    lines = summaries.summarise([row(0, 1 / 3), row(1, 2 / 3)], "cifar10", "fair")
+    summaries.write(tmp_path / "fair.csv", lines)
     back = records.read(tmp_path / "fair.csv")
     assert records.number(only(back, metric="ssim")["mean"]) == pytest.approx(0.5, rel=1e-6)
     assert math.isnan(records.number(back[0]["won_implicit"]))
@@ -380,17 +379,17 @@ def test_a_table_comes_back_as_it_was_written_and_a_failed_one_leaves_nothing(tm
         raise RuntimeError("stopped")
 
     with pytest.raises(RuntimeError, match="stopped"):
-        curves.write(tmp_path / "fair.csv", broken())
+        summaries.write(tmp_path / "fair.csv", broken())
     assert records.read(tmp_path / "fair.csv") == back
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_medians_of_a_stored_study_are_those_of_its_own_table():
     folder = paper_path.ROOT / "benchmarks" / "results" / "modes_cifar10"
-    lines = curves.summarise(records.read(folder / "rows.csv"), "cifar10", "modes")
-    told = [line for line in records.read(folder / "table.csv") if line["over"] == "valid"]
-    assert len(lines) == len(told)
-    for line in told:
+    lines = summaries.summarise(records.read(folder / "rows.csv"), "cifar10", "modes")
+    given = [line for line in records.read(folder / "table.csv") if line["over"] == "valid"]
+    assert len(lines) == len(given)
+    for line in given:
         same = {name: line[name] for name in ("method", "attack", "mode", "metric")}
         found = only(lines, epsilon=float(line["epsilon"]), **same)
         for ours, theirs in {"median": "median", "median_low": "low", "median_high": "high", "mean": "mean"}.items():

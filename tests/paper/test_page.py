@@ -1,154 +1,47 @@
-"""The README of the reproduction: every number comes from a table, and the committed page is what the tables say."""
+"""The page of the reproduction: every number comes from a table, and the committed page is what the tables say."""
 
-import json
 import re
+import shutil
 
 import paper_path
 import pytest
 
-from paper import accuracy, curves, jumps, names, readme, records, robustness, stronger, tables
-from paper.markdown import Results
+from paper.data import records
+from paper.figures import robustness
+from paper.report import bimodality, ordering, readme, summaries, tables
+from paper.report.markdown import Results
 
-FIGURES = ("mean", "mean_low", "mean_high")
-MEDIANS = ("median", "median_low", "median_high")
-
-
-def line(dataset, method, epsilon, mode, metric, value, **more):
-    identity = {"dataset": dataset, "protocol": "made up", "method": method, "attack": "topk", "epsilon": epsilon}
-    told = {"mode": mode, "metric": metric, "n": 7, "valid_share": 0.86, "counted": 6, "undefined": 0}
-    middle = (value, value - 0.01, value + 0.01)
-    return identity | told | dict(zip((*FIGURES, *MEDIANS), 2 * middle, strict=True)) | more
-
-
-def two_seeds():
-    """What two maps without an attack differ by: one image of three has another solution."""
-    methods = ("smoothgrad", "sparsified_smoothgrad", "moreau", "sparse_moreau")
-    floor = [
-        {"method": name, "mode": "floor", "key": str(key), "normalised_distance": str(value)}
-        for name in methods
-        for key, value in enumerate((1, 1, 4))
-    ]
-    return [line for dataset in names.DATASETS for line in jumps.floors(floor, dataset)]
-
-
-def unpublished():
-    """Lines that have no published value: fewer samples, single attacks of the fair test, another image."""
-    lines = []
-    for of, norm in (("cifar10", 0.3), ("imagenet", 1.0)):  # no published value
-        for metric in ("normalised_distance", "topk_intersection", "ssim"):
-            lines.append(line(of, "smoothgrad_400", norm, "strongest", metric, 0.3))
-            lines.append(line(of, "smoothgrad_400", 0.0, "floor", metric, 0.2, attack="none"))
-    for norm, mode in ((0.0, "floor"), (3.0, "strongest"), (10.0, "strongest")):
-        lines += [line("cifar10", "smoothgrad_quiet", norm, mode, metric, 0.3) for metric in curves.DRAWN]
-    for of in names.DATASETS:  # single attacks of the fair test
-        for norm in (1.0, 3.0, 10.0):
-            lines.append(line(of, "moreau", norm, "implicit:4x16", "normalised_distance", 0.3))
-            lines.append(line(of, "smoothgrad", norm, "exact", "normalised_distance", 0.3))
-            votes = ("sparsified_smoothgrad", norm)
-            modes = ("exact", "transfer", "first")
-            lines += [line(of, *votes, mode, "normalised_distance", 0.3) for mode in modes]
-    for metric, value in zip(curves.DRAWN, (0.9, 0.4, 0.1), strict=True):
-        lines.append(line("imagenet", "smoothgrad", 0.0, "chance", metric, value, attack="none"))
-        lines += [line(of, "moreau", 0.0, "chance", metric, value, attack="none") for of in names.DATASETS]
-    return lines
-
-
-def pairs():
-    """Differences of two methods under attack."""
-    told = {"method": "moreau", "other": "smoothgrad", "n": 7, "positive": 0.5}
-    told |= dict(zip(FIGURES, (0.1, 0.0, 0.2), strict=True))
-    sizes = [(of, size) for of in names.DATASETS for size in (0.3, 1.0)]
-    return [told | {"dataset": of, "epsilon": size, "metric": metric} for of, size in sizes for metric in curves.DRAWN]
-
-
-def apart():
-    """Differences of the accuracy of two methods."""
-    told = {"over": "all", "method": "moreau", "other": "smoothgrad", "n": 5}
-    told |= dict(zip(FIGURES, (0.1, 0.0, 0.2), strict=True))
-    return [told | {"dataset": of, "metric": metric} for of in names.DATASETS for metric in accuracy.FAITHFUL]
+TEMPLATE = readme.TEMPLATE.read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def results(tmp_path):
-    """A whole set of results in which all that was published came out, a hundredth higher."""
-    lines = []
-    for point in curves.read_published():
-        of, metric, value = (
-            (point["dataset"], point["method"], point["epsilon"]),
-            point["metric"],
-            point["value"] + 0.01,
-        )
-        won = {"won_exact": 0.25, "won_transfer": 0.75}
-        lines.append(line(*of, "strongest", metric, value, **won))
-        lines.append(line(*of, "frozen", metric, value - 0.1))
-        signed = next(name for name in names.BASE if names.BASE[name] == metric)
-        lines.append(line(*of, "strongest", signed, value + 0.2))
-        if point["epsilon"] == 3:
-            lines.append(line(point["dataset"], point["method"], 0.0, "floor", metric, 0.05, attack="none"))
-    lines += unpublished()
-    terms = {"budget": 1600, "attack_budget": 64, "scout": 320, "attacks": {"topk": {"steps": 4}}}
-    for name in ("fair", "fair_sign"):
-        (tmp_path / f"studies/{name}_cifar10_1").mkdir(parents=True)
-        description = tmp_path / f"studies/{name}_cifar10_1/study.json"
-        description.write_text(json.dumps({"configuration": {"study": terms}}))
-    records.write(tmp_path / "paired.csv", pairs(), stronger.PAIRED)
-    for name in ("robustness", "fair", "noise"):
-        curves.write(tmp_path / f"{name}.csv", lines)
-    curves.write(tmp_path / "robustness_all.csv", [each | {"mean": each["mean"] - 0.05} for each in lines])
-    records.write(tmp_path / "floors.csv", robustness.floors(two_seeds(), curves.read_published()), robustness.FLOORS)
-    records.write(tmp_path / "fair_floors.csv", two_seeds(), jumps.FLOORS)
-    records.write(tmp_path / "jumps.csv", [{"dataset": "imagenet", "method": "moreau", "mean": 0.5}], jumps.WITHOUT)
-    records.write(tmp_path / "way.csv", [line("imagenet", "moreau", 3.0, "", "", 0.5)], stronger.WAY)
-    curves.write_orderings(tmp_path / "ordering.csv", lines, curves.read_published())
-    merits = [
-        {"dataset": dataset, "method": method, "metric": metric, "over": over, "n": 5, "gradients": 1600}
-        | dict(zip(FIGURES, (0.5, 0.4, 0.6), strict=True))
-        for dataset in names.DATASETS
-        for over in ("all", "correct")
-        for method, metrics in [
-            *((method, accuracy.METRICS) for method in accuracy.METHODS),
-            ("network", ["correct"]),
-            ("chance", ["box_share"]),
-        ]
-        for metric in metrics
-    ]
-    records.write(tmp_path / "accuracy.csv", merits, accuracy.SUMMARY)
-    records.write(tmp_path / "accuracy_paired.csv", apart(), accuracy.PAIRED)
-    (tmp_path / "accuracy.json").write_text(json.dumps({name: {"trained": "by hand"} for name in names.DATASETS}))
-    asked = re.findall(r"theory\.csv name=(\S+) case=(\S+)", readme.TEMPLATE.read_text(encoding="utf-8"))
-    theory = [{"name": name, "case": case, "value": 2.0} for name, case in dict.fromkeys(asked)]
-    records.write(tmp_path / "theory.csv", theory, ("name", "case", "value"))
-    return tmp_path
+    """A copy of the committed results without the rows."""
+    folder = tmp_path / "results"
+    skip = shutil.ignore_patterns("*.png", "*.jpg", "*rows.csv", "table.csv")
+    return shutil.copytree(readme.RESULTS, folder, ignore=skip)
 
 
 def test_the_committed_page_is_what_the_committed_results_say():
-    if not readme.README.is_file():
-        pytest.skip("paper/README.md is not there yet; `python -m paper.readme` makes it")
-    template = readme.TEMPLATE.read_text(encoding="utf-8")
-    assert readme.README.read_text(encoding="utf-8") == readme.render(template, readme.RESULTS)
+    assert readme.README.read_text(encoding="utf-8") == readme.render(TEMPLATE, readme.RESULTS)
 
 
-def test_the_pictures_that_the_page_shows_are_there():
-    if not readme.README.is_file():
-        pytest.skip("paper/README.md is not there yet; `python -m paper.readme` makes it")
+def test_the_pictures_and_pages_that_the_page_links_to_are_there():
     shown = re.findall(r"\]\(([^)#]+)\)", readme.README.read_text(encoding="utf-8"))
-    missing = [path for path in shown if "://" not in path and not (readme.HERE / path).exists()]
-    assert not missing
+    assert not [path for path in shown if "://" not in path and not (readme.HERE / path).exists()]
 
 
 def test_the_template_has_no_number_of_its_own():
-    assert readme.stray_numbers(readme.TEMPLATE.read_text(encoding="utf-8")) == []
+    assert readme.stray_numbers(TEMPLATE) == []
 
 
-def test_the_template_is_filled_from_a_whole_set_of_results(results):
-    text = readme.render(readme.TEMPLATE.read_text(encoding="utf-8"), results)
-    assert "{{" not in text
-    assert "}}" not in text
-    assert "Smoothness and sparsity" not in text  # rho.csv is not there
-    assert text.startswith("<!-- Made from README.in.md")
-    assert not re.search(r"\n{3}", text)
-    # CIFAR-10 at norm 3: 0.45 was published of MoreauGrad
-    assert " | 0.46 [0.45, 0.47]; 0.41 with 14 % failed (0.45) |" in text
+def test_a_changed_result_changes_the_page(results):
+    before = readme.render(TEMPLATE, results)
+    assert "{{" not in before
+    assert not re.search(r"\n{3}", before)
+    path = results / "theory.csv"
+    path.write_text(re.sub(r"(\d)\n", r"\g<1>77\n", path.read_text()))
+    assert readme.render(TEMPLATE, results) != before
 
 
 def test_a_part_stands_where_its_data_set_has_results(results):
@@ -158,12 +51,17 @@ def test_a_part_stands_where_its_data_set_has_results(results):
     assert "photos" not in readme.render(text.replace("noise.csv", "missing.csv"), results)
 
 
-def test_a_changed_result_changes_the_page(results):
-    template = readme.TEMPLATE.read_text(encoding="utf-8")
-    before = readme.render(template, results)
-    path = results / "theory.csv"
-    path.write_text(path.read_text().replace(",2\n", ",3\n"))
-    assert readme.render(template, results) != before
+def test_the_command_writes_the_page_whole_or_not_at_all(results, tmp_path, monkeypatch, capsys):
+    page = tmp_path / "page" / "README.md"
+    monkeypatch.setattr(readme, "RESULTS", results)
+    monkeypatch.setattr(readme, "README", page)
+    assert readme.main() == 0
+    before = page.read_bytes()
+    (results / "theory.csv").unlink()
+    assert readme.main() == 2
+    assert "theory.csv" in capsys.readouterr().err
+    assert page.read_bytes() == before
+    assert str(paper_path.ROOT) not in before.decode()
 
 
 @pytest.mark.parametrize(
@@ -232,35 +130,76 @@ def test_a_placeholder_that_cannot_be_filled_says_which_and_why(asked, words, tm
     assert words in str(caught.value)
 
 
-def test_the_table_of_orders_names_pairs_that_differ_and_how_sure_that_is(results):
-    lines = records.read(results / "ordering.csv")
-    for each in lines:
-        if (each["dataset"], each["metric"], each["epsilon"]) == ("imagenet", "ssim", "20"):
-            first, second = each["method"], each["other"]
-            if (first, second) == ("gradient", "moreau"):
-                each |= {"order": "differs", "ours": "0.9", "ours_other": "0.8", "ours_apart": "1"}
-    records.write(results / "ordering.csv", lines, lines[0])
-    text = tables.make(Results(results), "ordering", {"largest": "1"})
+# tables
+
+
+def line(method, epsilon, mode, metric, value, **more):
+    identity = {"dataset": "imagenet", "protocol": "made up", "method": method, "attack": "topk", "epsilon": epsilon}
+    given = {"mode": mode, "metric": metric, "n": 7, "valid_share": 0.86, "counted": 6, "undefined": 0}
+    return identity | given | dict(zip(summaries.MIDDLE, (value, value - 0.01, value + 0.01), strict=True)) | more
+
+
+def test_the_table_of_orders_names_pairs_that_differ_and_how_sure_that_is(tmp_path):
+    """All that was published came out a hundredth higher, but for the order of one pair."""
+    published = summaries.read_published()
+    lines = [
+        line(p["method"], p["epsilon"], "strongest", p["metric"], p["value"] + 0.01)
+        | {"dataset": p["dataset"], "median": 0, "median_low": 0, "median_high": 0}
+        for p in published
+    ]
+    found = ordering.compare_orders(lines, published)
+    (pair,) = [
+        each
+        for each in found
+        if [each[name] for name in ("dataset", "metric", "epsilon", "statistic", "method", "other")]
+        == ["imagenet", "ssim", 20, "mean", "gradient", "moreau"]
+    ]
+    pair |= {"order": "differs", "ours": 0.9, "ours_other": 0.8, "ours_apart": True}
+    records.write(tmp_path / "ordering.csv", found, ordering.COLUMNS)
+    text = tables.make(Results(tmp_path), "ordering", {"largest": "1"})
     (row,) = [row for row in text.splitlines() if row.startswith("| ImageNet | SSIM | 20 ")]
     assert row.endswith("| 14 of 15 | **Simple gradient before MoreauGrad** |")
     assert len(text.splitlines()) == 2 + 9
 
 
-def test_the_fair_table_says_who_won_what_was_valid_and_the_floor(results):
-    text = tables.make(Results(results), "strongest", {"dataset": "imagenet"})
-    (row,) = [row for row in text.splitlines() if row.startswith("| SmoothGrad | 10 ")]
+def test_the_fair_table_says_who_won_what_was_valid_and_the_floor(tmp_path):
+    lines = [line("smoothgrad", 0, "floor", "normalised_distance", 0.05)]
+    for metric, value, other in (
+        ("normalised_distance", 0.67, 0.9),
+        ("topk_intersection", 0.3, 0.4),
+        ("ssim", 0.2, 0.1),
+    ):
+        lines.append(line("smoothgrad", 10, "strongest", metric, value, won_exact=0.25, won_transfer=0.75))
+        lines.append(line("smoothgrad", 10, "exact", metric, value - 0.1))
+        lines.append(line("smoothgrad", 0, "chance", metric, other))
+    summaries.write(tmp_path / "fair.csv", lines)
+    row = tables.make(Results(tmp_path), "strongest", {"dataset": "imagenet"}).splitlines()[-1]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[2] == "0.67 [0.66, 0.68]"
+    assert cells[:3] == ["SmoothGrad", "10", "0.67 [0.66, 0.68]"]
     assert cells[5:] == ["transfer 75 %, exact 25 %", "86 %", "0.05 [0.04, 0.06]", "0.90 / 0.40 / 0.10"]
-    modes = tables.make(Results(results), "modes", {"method": "sparse_moreau"})
-    assert "| ImageNet | 20 | 0.31 [0.30, 0.32] | 0.41 [0.40, 0.42] |" in modes
+    modes = tables.make(Results(tmp_path), "modes", {"method": "smoothgrad"})
+    assert modes.splitlines()[-1] == "| ImageNet | 10 | 0.57 [0.56, 0.58] | 0.67 [0.66, 0.68] |"
 
 
-def test_signed_figures_are_those_of_moreau_maps_alone(results):
-    text = tables.make(Results(results), "published", {"dataset": "cifar10", "variant": "signed"})
-    distance = text.split("\n\n")[0].splitlines()
-    assert distance[2].startswith("| Simple gradient | 0.22 ")
-    assert distance[-1].startswith("| Sparse MoreauGrad | 0.29 ")
+def test_published_values_stand_in_brackets_and_failures_beside(tmp_path):
+    lines = [
+        line(method, 10.0, "strongest", metric, value)
+        for method in ("gradient", "moreau")
+        for metric, value in zip(
+            (*summaries.names.COMPARED, *summaries.AS_PUBLISHED), (0.3, 0.3, 0.3, 0.5, 0.5, 0.5), strict=True
+        )
+    ]
+    summaries.write(tmp_path / "robustness.csv", lines)
+    summaries.write(tmp_path / "robustness_all.csv", [each | {"mean": each["mean"] - 0.05} for each in lines])
+    wanted = ("imagenet", "moreau", "normalised_distance", 10.0)
+    (value,) = [p["value"] for p in summaries.read_published() if tables._point(p) == wanted]
+    text = tables.make(Results(tmp_path), "published", {"dataset": "imagenet"})
+    wanted = f"| MoreauGrad | 0.30 [0.29, 0.31]; 0.25 with 14 % failed ({value:.2f}) |"
+    assert text.split("\n\n")[0].splitlines()[-1] == wanted
+    signed = tables.make(Results(tmp_path), "published", {"dataset": "imagenet", "variant": "signed"})
+    first, second = signed.split("\n\n")[0].splitlines()[2:]
+    assert first.startswith("| Simple gradient | 0.30 ")  # signed maps are those of MoreauGrad alone
+    assert second.startswith("| MoreauGrad | 0.50 ")
 
 
 def test_sweeps_are_means_over_the_images_of_a_data_set(tmp_path):
@@ -270,19 +209,7 @@ def test_sweeps_are_means_over_the_images_of_a_data_set(tmp_path):
     assert text.splitlines()[2:] == ["| CIFAR-10 | 0.1 | 0.3 | 0.5 | 2 |", "| CIFAR-10 | 1 | - | 1 | 1 |"]
 
 
-def test_the_command_writes_the_page_whole_or_not_at_all(results, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(readme, "RESULTS", results)
-    monkeypatch.setattr(readme, "README", tmp_path / "page" / "README.md")
-    assert readme.main() == 0
-    page = (tmp_path / "page" / "README.md").read_text(encoding="utf-8")
-    (results / "theory.csv").unlink()
-    assert readme.main() == 2
-    assert "theory.csv" in capsys.readouterr().err
-    assert (tmp_path / "page" / "README.md").read_text(encoding="utf-8") == page
-    assert str(paper_path.ROOT) not in page
-
-
-def test_the_floor_tells_how_many_samples_would_differ_by_the_published_value():
+def test_the_floor_says_how_many_samples_would_differ_by_the_published_value():
     """A mean over a quarter of the samples has twice the error; another solution is no noise."""
     published = [
         {"dataset": "cifar10", "method": "smoothgrad", "metric": "normalised_distance", "epsilon": 1.0, "value": 0.3}
@@ -292,7 +219,7 @@ def test_the_floor_tells_how_many_samples_would_differ_by_the_published_value():
     rows = [floor | {"key": str(key), "normalised_distance": each} for key, each in enumerate(("0.05", "0.05", "0.2"))]
     rows += [{"method": "smoothgrad", "mode": "strongest", "key": "0", "normalised_distance": "9"}]
     rows += [{"method": "gradient", "mode": "floor", "key": "0", "normalised_distance": "0"}]
-    (found,) = robustness.floors(jumps.floors(rows, "cifar10"), published)
+    (found,) = robustness.compare_floors(bimodality.floors(rows, "cifar10"), published)
     assert (found["epsilon"], found["published"], found["samples"]) == (0.3, 0.2, 8192)
     assert found["mean"] == pytest.approx(0.1)
     assert found["samples_of_published"] == pytest.approx(8192 / 4)

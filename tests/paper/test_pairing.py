@@ -2,16 +2,16 @@
 
 import math
 
-import paper_path
+import paper_path  # noqa: F401  (makes paper importable)
 import pytest
 import torch
 
 import moreaugrad as mg
-from paper import chance, fair, records, stronger, tables
-from paper.markdown import Results
+from paper.data import records
+from paper.figures import chance_level, fair
+from paper.report import pairing, tables
+from paper.report.markdown import Results
 from paper.settings import Settings
-
-assert paper_path  # puts the repository on the path
 
 
 def row(key, mode, distance, method="moreau", epsilon="3.0", winner="", valid="1"):
@@ -35,32 +35,32 @@ def strongest(rows):
 def test_the_scout_chooses_and_the_judge_tells():
     first = [*study("a", 0.5, 0.40), *study("b", 0.5, 0.40)]
     second = [*study("a", 0.6, 0.30), *study("b", 0.4, 0.90)]  # by the judge it would be the other way round
-    found = strongest(stronger.stronger(first, second))
+    found = strongest(pairing.merge_attacks(first, second))
     assert found == {"a": (0.30, "sign"), "b": (0.40, "implicit:4x16")}
 
 
 def test_a_valid_attack_is_stronger_than_a_farther_one_that_failed():
-    found = strongest(stronger.stronger(study("a", 0.9, 0.9, valid="0"), study("a", 0.2, 0.2)))
+    found = strongest(pairing.merge_attacks(study("a", 0.9, 0.9, valid="0"), study("a", 0.2, 0.2)))
     assert found == {"a": (0.2, "sign")}
-    found = strongest(stronger.stronger(study("a", 0.1, 0.1), study("a", 0.9, 0.9, valid="0")))
+    found = strongest(pairing.merge_attacks(study("a", 0.1, 0.1), study("a", 0.9, 0.9, valid="0")))
     assert found == {"a": (0.1, "implicit:4x16")}
 
 
 def test_images_and_sizes_that_only_one_study_has_stay_as_they_are():
     first = [*study("a", 0.5, 0.4), *study("c", 0.3, 0.2)]
-    found = stronger.stronger(first, [*study("a", 0.9, 0.8), *study("other", 0.9, 0.9)])
+    found = pairing.merge_attacks(first, [*study("a", 0.9, 0.8), *study("other", 0.9, 0.9)])
     assert strongest(found) == {"a": (0.8, "sign"), "c": (0.2, "implicit:4x16")}
-    assert stronger.stronger(first, []) == first
+    assert pairing.merge_attacks(first, []) == first
 
 
-def test_rows_of_the_second_attack_are_told_apart():
-    found = stronger.stronger(study("a", 0.5, 0.4), [*study("a", 0.9, 0.8), row("a", "transfer", 0.1)])
+def test_rows_of_the_second_attack_have_a_mode_of_their_own():
+    found = pairing.merge_attacks(study("a", 0.5, 0.4), [*study("a", 0.9, 0.8), row("a", "transfer", 0.1)])
     assert [each["mode"] for each in found] == ["implicit:4x16", "strongest", "sign", "first"]
 
 
 def test_what_was_strongest_before_the_second_attack_is_told_where_there_was_one():
     first = [*study("a", 0.5, 0.4), *study("c", 0.3, 0.2)]
-    found = stronger.stronger(first, study("a", 0.9, 0.8))
+    found = pairing.merge_attacks(first, study("a", 0.9, 0.8))
     assert [(each["key"], each["winner"]) for each in found if each["mode"] == "first"] == [("a", "implicit:4x16")]
     before = {each["key"]: float(each["normalised_distance"]) for each in found if each["mode"] == "first"}
     assert before == {"a": 0.4}
@@ -72,7 +72,7 @@ def test_differences_are_taken_image_by_image():
     rows = [row(str(n), "strongest", n, method="smoothgrad") for n in range(3)]
     rows += [row(str(n), "strongest", n + shift[n]) for n in range(3)]
     rows += [row("3", "strongest", 9.0), row("2", "strongest", 9.0, valid="0", epsilon="5.0")]
-    (line,) = [each for each in stronger.paired(rows, "cifar10") if each["metric"] == "normalised_distance"]
+    (line,) = [each for each in pairing.pair_methods(rows, "cifar10") if each["metric"] == "normalised_distance"]
     assert (line["method"], line["other"], line["n"], line["epsilon"]) == ("moreau", "smoothgrad", 3, 3.0)
     assert math.isclose(line["mean"], 0.2, rel_tol=1e-9)
     assert (
@@ -87,7 +87,7 @@ def test_the_table_marks_differences_that_leave_zero_out(tmp_path):
         shared | {"metric": name, "mean": (low + high) / 2, "mean_low": low, "mean_high": high}
         for name, (low, high) in ends.items()
     ]
-    records.write(tmp_path / "paired.csv", lines, stronger.PAIRED)
+    records.write(tmp_path / "paired.csv", lines, pairing.PAIRED)
     found = tables.paired(Results(tmp_path), "moreau", "smoothgrad").splitlines()[-1]
     assert found == (
         "| CIFAR-10 | 3 | **+0.200 [+0.100, +0.300]** | +0.000 [-0.100, +0.100] | **-0.200 [-0.300, -0.100]** | 4 |"
@@ -105,14 +105,14 @@ def test_the_way_to_another_image_is_one_distance_over_the_other(tmp_path):
     rows += [row("b", "strongest", 0.6, epsilon="1.0"), row("a", "strongest", 9.0, valid="0", epsilon="1.0")]
     rows += [row("a", "strongest", 0.3, method="gradient")]  # its level is not known
     levels = [level("moreau", 1.2, 2), level("moreau", 0.1, 4, metric="ssim"), level("moreau", 0.1, 4, "imagenet")]
-    found = stronger.way(rows, levels, "cifar10")
+    found = pairing.measure_progress(rows, levels, "cifar10")
     assert [(line["dataset"], line["method"], line["epsilon"], line["n"]) for line in found] == [
         ("cifar10", "moreau", 1.0, 1),
         ("cifar10", "moreau", 3.0, 2),
     ]
     assert [line["mean"] for line in found] == pytest.approx([0.5, 0.3 / 1.2])
     assert [found[1][name] for name in ("mean_low", "mean_high")] == pytest.approx([0.1 / 1.2, 0.5 / 1.2])
-    records.write(tmp_path / "way.csv", found, stronger.WAY)
+    records.write(tmp_path / "way.csv", found, pairing.PROGRESS)
     assert tables.way(Results(tmp_path)).splitlines()[-2:] == [
         "| CIFAR-10 | 1 | 50 [50, 50] |",
         "| CIFAR-10 | 3 | 25 [8, 42] |",
@@ -122,9 +122,8 @@ def test_the_way_to_another_image_is_one_distance_over_the_other(tmp_path):
 @pytest.mark.parametrize("signs", [False, True])
 def test_the_second_attack_differs_by_its_steps_alone(signs, tmp_path):
     settings = Settings(tmp_path, tmp_path, device="cpu")
-    told = fair.study("cifar10", settings, signs).told()
-    other = fair.study("cifar10", settings, not signs).told()
-    assert {name for name in told if told[name] != other[name]} == {"attacks", "epsilons", "modes"}
+    one, other = (fair.make_study("cifar10", settings, each).as_json() for each in (signs, not signs))
+    assert {name for name in one if one[name] != other[name]} == {"attacks", "epsilons", "modes"}
 
 
 class Linear(torch.nn.Module):
@@ -156,13 +155,13 @@ def test_another_image_of_the_same_class_has_the_same_map_where_the_score_is_lin
 
     found = Found()
     found.x = x
-    monkeypatch.setattr(chance, "sample", lambda *_: found)
+    monkeypatch.setattr(chance_level, "sample", lambda *_: found)
     settings = Settings(tmp_path, tmp_path, device="cpu")
     noise = mg.Smoothing(0.1)
     given = mg.Study(
         {"gradient": {}, "smoothgrad": {"smoothing": noise}}, {"topk": {}}, (1.0,), budget=8, attack_budget=4
     )
-    chance.make(settings, "cifar10", given)
+    chance_level.make(settings, "cifar10", given)
     lines = records.read(tmp_path / "chance.csv")
     assert {(line["method"], line["metric"]) for line in lines} == {
         (method, metric) for method in given.methods for metric in ("normalised_distance", "topk_intersection", "ssim")
@@ -173,7 +172,7 @@ def test_another_image_of_the_same_class_has_the_same_map_where_the_score_is_lin
         assert (line["mode"], line["n"]) == ("chance", "4")
     before = (tmp_path / "chance.csv").read_bytes()
     found.x = torch.rand(4, 3, 12, 12)
-    chance.make(settings, "cifar10", given)  # what is there is kept
+    chance_level.make(settings, "cifar10", given)  # what is there is kept
     assert (tmp_path / "chance.csv").read_bytes() == before
-    chance.make(settings, "imagenet", given)  # beside it
+    chance_level.make(settings, "imagenet", given)  # beside it
     assert {line["dataset"] for line in records.read(tmp_path / "chance.csv")} == {"cifar10", "imagenet"}

@@ -1,6 +1,5 @@
-"""One solution or two: a score with two basins whose maps are known, and a run that is stopped and gone on with."""
+"""One solution or two: a score with two basins whose maps are known, the rows, the table and the picture."""
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +12,14 @@ from torch import nn
 
 import moreaugrad as mg
 from paper import __main__ as command
-from paper import records, solutions, studies
-from paper.datasets import Sample
+from paper.data import datasets, records
+from paper.data.datasets import Sample
+from paper.figures import row_runs, solutions
 from paper.settings import Settings
 
 SIDE = 8
 RIDGE, ELSEWHERE = 7, 8  # images on the ridge between the basins, and in one of them: fewer than half have two
 BUDGET = 400
-TABLES = ("solutions.csv", "solutions_rows.csv")
 
 
 class Basins(nn.Module):
@@ -162,22 +161,20 @@ def test_rows_are_of_two_seeds_of_the_method_itself(basins):
     assert [row["other_envelope"] for row in rows] == two.envelope.tolist()
 
 
-# runs
+# a run
 
 
 @pytest.fixture
 def small(basins, monkeypatch):
     """A few images of each data set in blocks of two, with small budgets."""
-
-    def sample(name, settings, count, seed=0):
-        return sampled(name, basins.classifier, basins.x[:count])
-
-    monkeypatch.setattr(solutions, "sample", sample)
+    monkeypatch.setattr(
+        row_runs, "sample", lambda name, settings, count: sampled(name, basins.classifier, basins.x[:count])
+    )
     monkeypatch.setattr(solutions, "QUICK", {"cifar10": 5, "tiny_imagenet": 3, "imagenet": 1})
+    monkeypatch.setattr(solutions, "IMAGES", solutions.QUICK)
     monkeypatch.setattr(solutions, "BLOCK", 2)
     monkeypatch.setattr(solutions, "FEW", 16)
-    monkeypatch.setattr(studies, "load", lambda name, settings: basins.classifier)
-    monkeypatch.setattr(solutions, "draw", lambda rows, path: path.write_text(f"{len(rows)} dots"))
+    monkeypatch.setattr(solutions, "save", lambda figure, path: path.touch())
 
 
 def asked(out, **options):
@@ -185,172 +182,59 @@ def asked(out, **options):
     return Settings(Path("data"), out, **given)
 
 
-def contents(folder, names=TABLES):
-    return {name: (folder / name).read_bytes() for name in names}
-
-
-@pytest.fixture
-def whole(small, tmp_path):
-    assert solutions.make(asked(tmp_path / "whole"))
-    return tmp_path / "whole"
-
-
-def test_a_run_leaves_rows_a_table_a_description_and_a_picture(whole):
-    rows = records.read(whole / "solutions_rows.csv")
+@pytest.mark.usefixtures("small")
+def test_a_run_leaves_rows_and_their_table_which_can_be_made_again(tmp_path, monkeypatch):
+    assert solutions.make(asked(tmp_path))
+    rows, lines = (records.read(tmp_path / f"solutions{name}.csv") for name in ("_rows", ""))
     assert len(rows) == 3 * (5 + 3)
-    assert [row["key"] for row in rows if (row["dataset"], row["rho"]) == ("cifar10", "0.3")] == [
-        f"cifar10, {place}" for place in range(5)
-    ]
-    lines = records.read(whole / "solutions.csv")
     assert [(line["dataset"], line["rho"], line["n"]) for line in lines] == [
         *(("cifar10", rho, "5") for rho in ("0.1", "0.3", "1")),
         *(("tiny_imagenet", rho, "3") for rho in ("0.1", "0.3", "1")),
     ]
     for line in lines:
         some = [float(row["distance"]) for row in rows if all(row[name] == line[name] for name in ("dataset", "rho"))]
-        told = [float(line[name]) for name in ("median", "mean", "largest", "far_share", "gradients")]
+        found = [float(line[name]) for name in ("median", "mean", "largest", "far_share", "gradients")]
         far = sum(value > 2 * np.median(some) for value in some) / len(some)
-        assert told == pytest.approx([np.median(some), np.mean(some), max(some), far, 16], rel=1e-5)
-    told = json.loads((whole / "solutions.json").read_text())
-    assert {name: (each["images"], each["budget"], len(each["runs"])) for name, each in told.items()} == {
-        "cifar10": (5, 16, 1),
-        "tiny_imagenet": (3, 16, 1),
-    }
-    assert told["cifar10"]["runs"][0]["command"].startswith("python -m paper --figure solutions --data data --quick")
-    assert str(whole) not in (whole / "solutions.json").read_text()  # nothing of this machine
-    assert (whole / "solutions.png").read_text() == "24 dots"
-    assert {path.name for path in whole.iterdir()} == {*TABLES, "solutions.json", "solutions.png"}
+        assert found == pytest.approx([np.median(some), np.mean(some), max(some), far, 16], rel=1e-5)
+    before = (tmp_path / "solutions.csv").read_bytes()
+    (tmp_path / "solutions.csv").unlink()
+    for module, name in ((row_runs, "sample"), (solutions, "measure")):
+        monkeypatch.setattr(module, name, None)
+    # the description says what the rows were made with, not the options of this run
+    assert solutions.make(replace(asked(tmp_path, redraw=True), quick=False, datasets=("imagenet",)))
+    assert (tmp_path / "solutions.csv").read_bytes() == before
+    assert solutions.make(asked(tmp_path / "empty", redraw=True))
+    assert not (tmp_path / "empty").exists()
 
 
-def test_a_run_that_is_killed_anywhere_ends_with_the_same_rows(whole, tmp_path):
-    cut = tmp_path / "cut"
-    cut.mkdir()
-    lines = (whole / "solutions_rows.csv").read_bytes().splitlines(keepends=True)
-    for kept, torn in ((0, b""), (1, b"cifar10,0"), (4, b'cifar10,0,moreau_1,1,"cif'), (24, lines[24][:-1])):
-        (cut / "solutions_rows.csv").write_bytes(b"".join(lines[:kept]) + torn)  # in a block, a line, a word
-        assert solutions.make(asked(cut))
-        assert contents(cut) == contents(whole)
-
-
-def test_a_run_that_dies_in_a_block_keeps_the_blocks_before_it(whole, tmp_path, monkeypatch):
-    measure, calls = solutions.measure, []
-
-    def dying(*given):
-        calls.append(given)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return measure(*given)
-
-    monkeypatch.setattr(solutions, "measure", dying)
-    with pytest.raises(KeyboardInterrupt):
-        solutions.make(asked(tmp_path / "cut"))
-    assert len(records.read(tmp_path / "cut" / "solutions_rows.csv")) == 3 * 2
-    assert solutions.make(asked(tmp_path / "cut"))
-    assert len(calls) == 4 + (3 * (3 + 2) - 3)
-    assert contents(tmp_path / "cut") == contents(whole)
-    told = json.loads((tmp_path / "cut" / "solutions.json").read_text())
-    assert [len(each["runs"]) for each in told.values()] == [2, 2]
-
-
-def test_a_run_that_is_out_of_time_gets_on_by_a_block_and_shows_what_is_there(whole, tmp_path):
-    late = asked(tmp_path / "late", minutes=1e-9)
-    for run in range(1, 3 * (3 + 2)):
-        assert solutions.make(late) is False
-        done = records.read(late.out / "solutions_rows.csv")
-        assert len({(row["dataset"], row["block"], row["rho"]) for row in done}) == run
-        assert sum(int(line["n"]) for line in records.read(late.out / "solutions.csv")) == len(done)
-    assert solutions.make(late)
-    assert contents(late.out) == contents(whole)
-    assert solutions.make(late)  # nothing is left to do
-
-
-def test_beginning_anew_measures_again_and_leaves_other_data_sets_alone(whole, monkeypatch):
-    measured, measure = [], solutions.measure
-    monkeypatch.setattr(solutions, "measure", lambda *given: measured.append(given[0].name) or measure(*given))
-    before = contents(whole)
-    assert solutions.make(asked(whole))
-    assert not measured
-    assert solutions.make(asked(whole, restart=True, datasets=("tiny_imagenet",)))
-    assert measured == ["tiny_imagenet"] * 6
-    assert contents(whole) == before
-
-
-def test_other_settings_are_refused_and_nothing_is_changed(whole, monkeypatch):
-    before = contents(whole, (*TABLES, "solutions.json"))
-    monkeypatch.setattr(solutions, "FEW", 24)
-    with pytest.raises(ValueError, match=r"budget = 24 where .* has 16; .*--out.*--restart"):
-        solutions.make(asked(whole))
-    assert contents(whole, (*TABLES, "solutions.json")) == before
-    assert solutions.make(asked(whole, restart=True))
-    assert {line["gradients"] for line in records.read(whole / "solutions.csv")} == {"24"}
-
-
-@pytest.mark.parametrize("redraw", [False, True])
-def test_rows_of_something_else_are_refused(whole, redraw):
-    (whole / "solutions_rows.csv").write_text("dataset,rho\ncifar10,0.1\n")
-    before = contents(whole)
-    with pytest.raises(ValueError, match=r"must have the columns .*--restart"):
-        solutions.make(asked(whole, redraw=redraw))
-    assert contents(whole) == before
-
-
-def test_tables_are_made_of_rows_without_data_or_network(whole, monkeypatch):
-    before = contents(whole, (*TABLES, "solutions.json", "solutions.png"))
-    (whole / "solutions.csv").unlink()
-    (whole / "solutions.png").unlink()
-    for name in ("sample", "measure"):
-        monkeypatch.setattr(solutions, name, None)
-    monkeypatch.setattr(studies, "load", None)
-    # what the rows were made with is told by their description, not by the options of this run
-    assert solutions.make(replace(asked(whole, redraw=True), quick=False, datasets=("imagenet",)))
-    assert contents(whole, before) == before
-    assert solutions.make(asked(whole / "empty", redraw=True))
-    assert not (whole / "empty").exists()
-
-
-def test_data_sets_may_come_in_other_runs_and_stand_in_the_usual_order(whole, tmp_path):
-    apart = tmp_path / "apart"
-    for name in ("tiny_imagenet", "cifar10"):
-        assert solutions.make(asked(apart, datasets=(name,)))
-    assert contents(apart, ["solutions.csv"]) == contents(whole, ["solutions.csv"])
-    one, other = (records.read(folder / "solutions_rows.csv") for folder in (whole, apart))
-    assert sorted(map(str, one)) == sorted(map(str, other))
-
-
-def test_budgets_of_data_sets_that_were_made_apart_are_told_apart(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(solutions, "IMAGES", solutions.QUICK)
-    for name, budget in (("imagenet", 32), ("tiny_imagenet", 24)):
-        assert solutions.make(asked(tmp_path, quick=False, datasets=(name,), budget=budget))
-    lines = records.read(tmp_path / "solutions.csv")
-    assert {(line["dataset"], line["gradients"]) for line in lines} == {("imagenet", "32"), ("tiny_imagenet", "24")}
-
-
-def test_fewer_images_and_gradients_are_taken_where_asked_for_but_never_more(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(solutions, "IMAGES", solutions.QUICK)
+@pytest.mark.usefixtures("small")
+def test_each_data_set_says_its_own_budget_and_never_takes_more_than_the_full_one(tmp_path, monkeypatch):
     monkeypatch.setattr(solutions, "BUDGET", 24)
-    given = asked(tmp_path, quick=False, images=4, budget=10_000)
-    assert solutions.make(given)
+    for name, budget in (("imagenet", 16), ("tiny_imagenet", 10_000)):
+        assert solutions.make(asked(tmp_path, quick=False, datasets=(name,), budget=budget, images=2))
     lines = records.read(tmp_path / "solutions.csv")
     assert {(line["dataset"], line["n"], line["gradients"]) for line in lines} == {
-        ("cifar10", "4", "24"),
-        ("tiny_imagenet", "3", "24"),
+        ("imagenet", "1", "16"),
+        ("tiny_imagenet", "2", "24"),
     }
+
+
+def test_a_run_that_stops_early_shows_what_is_there(small, tmp_path):
+    assert solutions.make(asked(tmp_path, minutes=1e-9)) is False
+    assert [(line["rho"], line["n"]) for line in records.read(tmp_path / "solutions.csv")] == [("0.1", "2")]
 
 
 # the picture and the command
 
 
-def test_a_picture_has_a_dot_for_each_image(tmp_path, monkeypatch):
+def test_a_picture_has_a_dot_for_each_image():
     rows = [
         {"dataset": dataset, "rho": f"{rho:g}", "distance": f"{distance}"}
         for dataset in ("imagenet", "cifar10")
         for rho in (0.1, 1.0)
         for distance in (0.2, 1.3, 0.1)
     ]
-    kept = []
-    monkeypatch.setattr(solutions, "save", lambda figure, path: kept.append(figure))
-    solutions.draw([*rows, {"dataset": "tiny_imagenet", "rho": "0.3", "distance": "0.7"}], tmp_path / "a.png")
-    places = kept[0].axes
+    places = solutions.draw([*rows, {"dataset": "tiny_imagenet", "rho": "0.3", "distance": "0.7"}]).axes
     assert [axes.get_title() for axes in places] == ["CIFAR-10", "Tiny-ImageNet", "ImageNet"]
     for axes in (places[0], places[2]):
         assert [line.get_ydata().tolist() for line in axes.lines] == [[0.2, 1.3, 0.1], [], [0.2, 1.3, 0.1]]
@@ -362,24 +246,7 @@ def test_a_picture_has_a_dot_for_each_image(tmp_path, monkeypatch):
     assert [text.get_text() for text in places[0].get_xticklabels()] == ["0.1", "0.3", "1"]
 
 
-def test_a_stored_picture_is_of_a_sensible_size(tmp_path):
-    from PIL import Image
-
-    rows = [
-        {"dataset": dataset, "rho": f"{rho:g}", "distance": f"{math.sin(place) ** 2}"}
-        for dataset in solutions.IMAGES
-        for rho in solutions.RHOS
-        for place in range(24)
-    ]
-    solutions.draw(rows, tmp_path / "solutions.png")
-    with Image.open(tmp_path / "solutions.png") as picture:
-        assert 400 <= picture.width <= 1600
-    assert (tmp_path / "solutions.png").stat().st_size < 400_000
-
-
 def test_the_command_knows_the_figure(small, tmp_path, monkeypatch, capsys):
-    from paper import datasets
-
     monkeypatch.setattr(datasets, "check", lambda settings, names: None)
     words = ["--figure", "solutions", "--data", "data", "--out", str(tmp_path), "--quick", "--device", "cpu"]
     assert command.main([*words, "--datasets", "imagenet"]) == 0

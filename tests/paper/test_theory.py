@@ -9,7 +9,8 @@ import paper_path  # noqa: F401
 import pytest
 import torch
 
-from paper import records, theory
+from paper.data import records
+from paper.figures import theory
 from paper.settings import Settings
 
 

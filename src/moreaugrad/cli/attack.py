@@ -144,7 +144,7 @@ def robustness(  # noqa: PLR0913, PLR0917
         for name in names.split(","):
             table[name.strip().partition(":")[0]]
     request = Request.of({name: value for name, value in given.items() if name not in ("budget", "seed")})
-    from moreaugrad.studies.files import Asked, study_files
+    from moreaugrad.cli.robustness import Asked, study_files
 
     asked = Asked(tuple(images or ()), data, count, minutes, shlex.join(["moreaugrad", *sys.argv[1:]]))
     terms = {name: given[name] for name in ("norm", "budget", "attack_budget", "seed")}

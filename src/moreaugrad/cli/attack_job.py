@@ -22,7 +22,7 @@ from moreaugrad.metrics import METRICS
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.results import Explanation
 from moreaugrad.studies import setup as contest
-from moreaugrad.studies.setup import Contender
+from moreaugrad.studies.setup import BudgetedMethod
 from moreaugrad.types import Item, Watch, ignore_progress
 
 SHOWN = ("normalised_distance", "topk_intersection", "ssim", "cosine", "spearman", "centre_shift")
@@ -55,16 +55,17 @@ class Duel:
 
     @classmethod
     def of(cls, classifier: Classifier, order: Order, options: dict[str, Any]) -> Duel:
-        mine, theirs = contest.shared_out(options, [order.method], [order.attack])
-        contender = Contender(order.method, order.budget, order.attack_budget, order.seed, mine[order.method])
+        mine, theirs = contest.assign_options(options, [order.method], [order.attack])
+        contender = BudgetedMethod(order.method, order.budget, order.attack_budget, order.seed, mine[order.method])
         if order.grad_mode is not None and not contender.has_modes:
             raise ValueError(f"grad_mode must be left out: {order.method} has one derivative, got {order.grad_mode!r}")
         mode = (order.grad_mode or QUICK) if contender.has_modes else None
-        attacked = contender.attacked(classifier, mode)
+        attacked = contender.make_attacked(classifier, mode)
         attack = contest.make_attack(
             order.attack, attacked, order.epsilon, order.norm, order.seed, theirs[order.attack]
         )
-        return cls(classifier, order, attack, contender.judged(classifier), contender.judged(classifier, second=True))
+        judge, second = (contender.make_judge(classifier, second=each) for each in (False, True))
+        return cls(classifier, order, attack, judge, second)
 
     def fight(self, x: Tensor, target: int | None = None, watch: Watch = ignore_progress) -> Affair:
         """The attack on one preprocessed image (1, C, H, W), and the judge's maps: fresh noise, the same for both."""

@@ -52,7 +52,7 @@ def facts(affair: Affair) -> dict[str, Any]:
         "after": _said(affair, affair.chances_after),
         "success": bool(found.success),
         "kept": bool(found.kept),
-        "valid": bool(contest.valid(order.attack, found)),
+        "valid": bool(contest.is_valid(order.attack, found)),
         "class_is_to_change": contest.changes_class(order.attack),
         "objective": {"before": float(found.trace[0]), "after": float(found.objective)},
         "change": {name: None if getattr(found, name) is None else float(getattr(found, name)) for name in LENGTHS},
@@ -139,7 +139,7 @@ def enlargement(delta: NDArray[np.float64]) -> float:
 
 def _mode(affair: Affair) -> str | None:
     slope = getattr(affair.duel.attack.attacked, "slope", None)
-    return slope.mode if slope is not None and contest.led(affair.duel.order.attack) else None
+    return slope.mode if slope is not None and contest.needs_derivative(affair.duel.order.attack) else None
 
 
 def _said(affair: Affair, chances: Tensor) -> dict[str, Any]:

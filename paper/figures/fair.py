@@ -1,0 +1,85 @@
+"""The fair test: equal budgets, one level of noise, absolute maps, own predictions, the strongest of several attacks.
+
+Every judged map costs 1,600 gradients where a method has a choice, every one inside an attack 64. MoreauGrad is
+attacked along three derivatives, and all methods also at the points that were found against the others; a map of 320
+gradients with noise of its own names the strongest of these, and the judge sees that one. At the larger norms a second
+attack with more steps, by the signs of the slope, goes through the same.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import moreaugrad as mg
+from paper import names
+from paper.data import records
+from paper.figures import chance_level, study_runs
+from paper.figures.study_runs import Part
+from paper.report import bimodality, curve_plot, pairing, summaries
+from paper.settings import Settings
+
+IMAGES = {"cifar10": 256, "tiny_imagenet": 120, "imagenet": 48}
+QUICK = {"cifar10": 2, "tiny_imagenet": 1, "imagenet": 1}
+FULL = {"budget": study_runs.BUDGET, "scout": 320}  # gradients
+MODES = ("frozen", "unrolled:1x16", "implicit:4x16", "transfer")
+SIGNS = ("implicit:4x16", "transfer")
+TITLE = "On equal terms: the strongest of several attacks"
+NOTE = "means over images with a valid attack, 95 % intervals; dotted: two seeds, no attack; triangles: another image"
+
+
+def make_parts(settings: Settings, signs: bool = False) -> list[Part]:
+    """By data set, a study for each shard of the images; `signs`: of the second attack."""
+    images, name = study_runs.count_images(settings, IMAGES, QUICK), "fair_sign" if signs else "fair"
+    return [
+        part
+        for dataset in settings.datasets
+        for part in study_runs.split_shards(name, dataset, images[dataset], make_study(dataset, settings, signs))
+    ]
+
+
+def make_study(dataset: str, settings: Settings, signs: bool = False) -> mg.Study:
+    full = {name: study_runs.scale_budget(settings, count) for name, count in FULL.items()}
+    full["attack_budget"] = min(64, full["budget"] // 8)
+    sizes = study_runs.SIZES[dataset]
+    modes, steps, sizes = (SIGNS, 10, sizes[2:]) if signs else (MODES, 4, sizes)
+    if settings.quick:
+        small = tuple(f"{mode.partition(':')[0]}:1x2" if ":" in mode else mode for mode in modes)
+        modes, steps, sizes, full = small, 1, study_runs.SIZES[dataset][2:3], study_runs.FEW | {"scout": 4}
+    options = {"steps": steps, "surrogate": None}  # finite differences cross the kinks themselves
+    return mg.Study(
+        study_runs.choose_methods(settings, dataset, draws=16, points=32, apart=study_runs.APART[dataset]),
+        {"topk": options | ({"rule": "sign"} if signs else {})},
+        sizes,
+        modes=modes,
+        metrics=names.COMPARED,
+        **full,
+    )
+
+
+def make(settings: Settings) -> bool:
+    """Run or resume the studies, then write fair.csv, fair.png and what else the rows that are there say."""
+    done = all(study_runs.run(make_parts(settings, signs), settings) for signs in (False, True))
+    if done and not settings.redraw:
+        for name in settings.datasets:
+            chance_level.make(settings, name, make_study(name, settings))
+    second = study_runs.read_rows(partial(make_parts, signs=True), settings)
+    first = study_runs.read_rows(make_parts, settings)
+    if rows := {name: pairing.merge_attacks(some, second.get(name, ())) for name, some in first.items()}:
+        _write(rows, settings)
+    return done
+
+
+def _write(rows: dict[str, list[pairing.Row]], settings: Settings) -> None:
+    out, each = settings.out, rows.items()
+    lines = [line for name, some in each for line in summaries.summarise(some, name, "fair")]
+    if (out / "chance.csv").is_file():
+        levels = [line for line in records.read(out / "chance.csv") if line["dataset"] in rows]
+        lines += levels
+        progress = [line for name, some in each for line in pairing.measure_progress(some, levels, name)]
+        records.write(out / "way.csv", progress, pairing.PROGRESS)
+    summaries.write(out / "fair.csv", lines)
+    floors = [line for name, some in each for line in bimodality.floors(some, name)]
+    records.write(out / "fair_floors.csv", floors, bimodality.FLOORS)
+    pairs = [line for name, some in each for line in pairing.pair_methods(some, name)]
+    records.write(out / "paired.csv", pairs, pairing.PAIRED)
+    curve_plot.save(curve_plot.draw(lines, title=TITLE, note=NOTE), out / "fair.png")

@@ -1,0 +1,1 @@
+"""Rows -> summaries, plots, tables and the page."""

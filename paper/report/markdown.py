@@ -1,0 +1,73 @@
+"""Finds lines of the results by their values, and writes them as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paper import names
+from paper.data import records
+from paper.data.records import number
+
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Results:
+    """The folder of the results; a file is read once."""
+
+    folder: Path
+    known: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+
+    def lines(self, file: str) -> list[dict[str, str]]:
+        if file not in self.known:
+            self.known[file] = records.read(self.folder / file)
+        return self.known[file]
+
+    def select(self, file: str, where: Mapping[str, str]) -> list[Row]:
+        """The lines that have these values; numbers are compared as numbers."""
+        return [line for line in self.lines(file) if all(_equal(line.get(key), where[key]) for key in where)]
+
+    def one(self, file: str, where: Mapping[str, str]) -> Row:
+        """The one line that has these values."""
+        found = self.select(file, where)
+        if len(found) != 1:
+            raise ValueError(f"{file} must have one line with {dict(where)}, got {len(found)}; name other columns")
+        return found[0]
+
+
+def _equal(there: str | None, asked: str) -> bool:
+    if there is None or there == asked:
+        return there is not None
+    try:
+        return float(there) == float(asked)
+    except ValueError:
+        return False
+
+
+def format_percent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")
+
+
+def format_interval(line: Row, column: str = "mean", spec: str = ".2f") -> str:
+    """0.45 [0.37, 0.55]; a dash where nothing was defined."""
+    middle, low, high = (number(line[name]) for name in (column, f"{column}_low", f"{column}_high"))
+    return "-" if math.isnan(middle) else f"{middle:{spec}} [{low:{spec}}, {high:{spec}}]"
+
+
+def make_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [list(head), ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def format_difference(line: Row) -> str:
+    """A difference with its sign; bold where the interval leaves zero out."""
+    text = format_interval(line, spec="+.3f")
+    return f"**{text}**" if number(line["mean_low"]) * number(line["mean_high"]) > 0 else text
+
+
+def title_difference(metric: str) -> str:
+    """The heading of a metric's differences."""
+    return f"{names.metric(metric)} ({'below' if names.is_lower_better(metric) else 'above'} zero is better)"
