@@ -21,7 +21,8 @@ from moreaugrad.certificates.certificate import Certificate
 from moreaugrad.certificates.measurement import Evidence, bends
 from moreaugrad.certificates.monte_carlo import Noisy, class_score, make_engine
 from moreaugrad.certificates.topk_votes import ranked
-from moreaugrad.methods.moreau import GroupSparseMoreauGrad, MoreauGrad
+from moreaugrad.envelope.priors_group import Group
+from moreaugrad.methods.moreau import MoreauGrad
 from moreaugrad.methods.sparsified import SparsifiedSmoothGrad
 from moreaugrad.model.bounded import Odds
 from moreaugrad.model.prepared import Engine
@@ -84,6 +85,7 @@ def certify(  # noqa: PLR0913
     input, or with a computed one. alpha holds for each image by itself.
     """
     rules.method(method, (MoreauGrad, SparsifiedSmoothGrad))
+    rules.own_way(method, (MoreauGrad, SparsifiedSmoothGrad))
     rules.single(x)
     conditions.radius(epsilon)
     conditions.level(alpha)
@@ -98,7 +100,7 @@ def certify(  # noqa: PLR0913
         validate.positive("rho", rho)
     rules.absolute(method.smoothing)
     rules.hidden(seed, method.seed, compared)
-    grouped = isinstance(method, GroupSparseMoreauGrad)
+    grouped = isinstance(method, MoreauGrad) and type(solve.prior_of(method, x[:1].detach())) is Group
     units = units_rules.ranked_by(units, grouped, x.ndim > 2, grid is not None)
     x = x.detach()
     generator = torch.Generator(x.device).manual_seed(secrets.randbits(62) if seed is None else seed)

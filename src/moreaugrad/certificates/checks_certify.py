@@ -21,6 +21,26 @@ def method(given: Any, family: tuple[type, ...]) -> None:
         raise TypeError(f"certify must be given one of {names} or their sparse forms, got {type(given).__name__}")
 
 
+def own_way(given: Any, family: tuple[Any, ...]) -> None:
+    """The map must be the one whose constants are known: a subclass may compute anything else."""
+    if type(given).compute not in [kind.compute for kind in family]:
+        raise TypeError(
+            f"certify knows what {family[0].__name__} and {family[1].__name__} compute, got {type(given).__name__}, "
+            "which overrides compute; override the prior alone"
+        )
+
+
+def certifiable_prior(prior: Any, known: tuple[type, ...]) -> None:
+    """The constants hold for every convex prior, and for no other. What a known one says, its subclass must repeat."""
+    own = [kind for kind in type(prior).__mro__ if kind not in known]
+    says_so = getattr(prior, "convex", None) is True and any("convex" in vars(kind) for kind in own)
+    if type(prior) not in known and not says_so:
+        raise ValueError(
+            f"the prior must be convex to be certified, got {type(prior).__name__}, which does not say so; give its "
+            "class `convex = True` if it is, and if `prox` is its exact proximal map"
+        )
+
+
 def single(x: Any) -> None:
     if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
         raise TypeError(f"x must be one tensor, a batch of inputs, got {_told(x)}; certify inputs one by one")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -17,17 +18,17 @@ from moreaugrad.certificates import checks_units as units_rules
 from moreaugrad.certificates.monte_carlo import Estimate
 from moreaugrad.certificates.subspace import Grid, Whole, space_of
 from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.envelope.groups import make_groups
 from moreaugrad.envelope.priors_group import Group
 from moreaugrad.envelope.priors_l1 import L1
 from moreaugrad.envelope.priors_zero import Zero
-from moreaugrad.methods.moreau import GroupSparseMoreauGrad, MoreauGrad, SparseMoreauGrad
+from moreaugrad.methods.moreau import MoreauGrad, SparseMoreauGrad
 from moreaugrad.model.noise import settle
 from moreaugrad.model.smoothing import SmoothedScore
 from moreaugrad.types import Images, Prior
 
 Estimator: TypeAlias = Callable[[Images, int, Whole | Grid], Estimate]  # of the gradient at a point, on fresh noise
 
+KNOWN = (Zero, L1, Group)
 ROUNDS = 4  # of the fixed point; each forgets 1 - rho * lam of the error of the last
 
 
@@ -98,9 +99,19 @@ def _frozen(method: MoreauGrad, prior: Prior, eta: Tensor) -> MoreauGrad:
 
 
 def _prior(method: MoreauGrad, x: Images, space: Whole | Grid) -> Prior:
-    if isinstance(method, GroupSparseMoreauGrad):
-        if isinstance(space, Grid):
-            rules.one_group_each(not (isinstance(method.groups, int) and method.groups == space.cells))
-            return make_groups(space.cells, x.new_zeros(1, *space.shape))
-        return make_groups(method.groups, x)
-    return L1() if isinstance(method, SparseMoreauGrad) else Zero()
+    """The method's own prior, on the displacements that are certified."""
+    if not isinstance(space, Grid):
+        return prior_of(method, x)
+    prior = prior_of(method, x.new_zeros(1, *space.shape))
+    if type(prior) is Group:
+        groups = getattr(method, "groups", None)
+        rules.one_group_each(not (isinstance(groups, int) and groups == space.cells))
+    return prior
+
+
+def prior_of(method: MoreauGrad, x: Images) -> Prior:
+    """What the method says its prior is for the batch x; refused unless its prox is that of a convex function."""
+    call: Any = SimpleNamespace(x=x, images=len(x), part=lambda value: value)
+    prior = method.prior(call)
+    rules.certifiable_prior(prior, KNOWN)
+    return prior

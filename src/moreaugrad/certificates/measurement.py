@@ -14,6 +14,9 @@ from moreaugrad.certificates import theory
 from moreaugrad.certificates.assumptions import RECIPES, Facts
 from moreaugrad.certificates.certificate import Certificate
 from moreaugrad.envelope.envelope import Envelope
+from moreaugrad.envelope.priors_group import Group
+from moreaugrad.envelope.priors_l1 import L1
+from moreaugrad.envelope.priors_zero import Zero
 from moreaugrad.types import Images
 
 
@@ -55,7 +58,8 @@ class Evidence:
 
     @property
     def penalised(self) -> bool:
-        return bool(self.eta > 0)
+        """A prior from outside may act at eta = 0 too, as the indicator of a set does."""
+        return bool(self.eta > 0) or type(self.problem.prior) not in (Zero, L1, Group)
 
     @property
     def restricted(self) -> bool:
@@ -165,8 +169,8 @@ class Evidence:
         return (1 + forgets) * self.sampling + forgets * self.residual
 
     def _support(self, found: Images, budget: float, epsilon: float, here: Constants) -> dict[str, Any]:
-        """Non-zeros that stay and zeros that may enter, for maps with a prior."""
-        if not self.penalised:
+        """Non-zeros that stay and zeros that may enter, for priors that drop a unit where its gradient is below eta."""
+        if not self.penalised or type(self.problem.prior) not in (L1, Group):
             return {}
         rho, prior = self.problem.rho, self.problem.prior
         sizes, pull = prior.units(found)[0], prior.units(self.gradient.to(found.dtype))[0]
