@@ -2,10 +2,12 @@ from .api import explain as explain
 from .attacks import ATTACKS as ATTACKS
 from .attacks.result import Attacked as Attacked
 from .attacks.result import strongest as strongest
+from .certificates.assumptions import Assumptions as Assumptions
+from .certificates.assumptions import CertifiedProblem as CertifiedProblem
+from .certificates.assumptions import FreshNoise as FreshNoise
+from .certificates.assumptions import ReportOptions as ReportOptions
 from .certificates.certificate import Certificate as Certificate
 from .certificates.certify import certify as certify
-from .certificates.lipschitz_bounds import Smoothness as Smoothness
-from .certificates.lipschitz_bounds import smoothness as smoothness
 from .data.arrays import read_cifar10 as read_cifar10
 from .data.labelled import Labelled as Labelled
 from .data.labelled import read_photos as read_photos
@@ -37,6 +39,8 @@ from .metrics.summary import summary as summary
 from .model.bounded import Clipped as Clipped
 from .model.bounded import Odds as Odds
 from .model.bounded import Votes as Votes
+from .model.lipschitz_bounds import LipschitzBounds as LipschitzBounds
+from .model.lipschitz_bounds import lipschitz_bounds as lipschitz_bounds
 from .model.noise import Smoothing as Smoothing
 from .model.surgery import with_softplus as with_softplus
 from .models import load_model as load_model

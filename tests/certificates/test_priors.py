@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from flat_certify import certify
 from torch import nn
 
 import moreaugrad as mg
@@ -59,7 +60,7 @@ OPTIONS = {"rho": 0.2, "smoothing": None}
 def test_a_subclass_with_a_prior_that_is_not_known_to_be_convex_is_refused():
     method = with_prior(ElasticNet())(network(), eta=0.05, **OPTIONS)
     with pytest.raises(ValueError, match=r"the prior must be convex to be certified, got ElasticNet.*`convex = True`"):
-        mg.certify(method, points(), 0, epsilon=0.01, curvature="exact")
+        certify(method, points(), 0, epsilon=0.01, curvature="exact")
 
 
 @pytest.mark.parametrize("prior", [ConvexElasticNet(), Ball()])
@@ -67,11 +68,10 @@ def test_a_convex_prior_is_certified_with_its_own_prox(prior):
     base = mg.MoreauGrad if isinstance(prior, Ball) else mg.SparseMoreauGrad
     eta = {} if isinstance(prior, Ball) else {"eta": 0.05}
     method, x = with_prior(prior, base)(network(), **eta, **OPTIONS), points()
-    (found,) = mg.certify(method, x, 0, epsilon=0.05, curvature="exact", k=2)
-    assert float((found.map - method.attribute(x, 0)[0]).norm()) <= found.residual + 1e-12 < 1e-4
+    (found,) = certify(method, x, 0, epsilon=0.05, curvature="exact", k=2)
+    assert float((found.map - method.attribute(x, 0)[0]).norm()) <= found.accuracy.residual + 1e-12 < 1e-4
     assert not torch.allclose(found.map, mg.SparseMoreauGrad(network(), eta=0.05, **OPTIONS).attribute(x, 0)[0])
-    assert found.survivors is None
-    assert found.entrants is None
+    assert found.support is None
     way = torch.randn(24, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     maps = found.method.attribute(x + 0.05 * way / way.norm(dim=1, keepdim=True), 0)
     assert [found.violations(each) for each in maps] == [()] * len(maps)
@@ -79,10 +79,10 @@ def test_a_convex_prior_is_certified_with_its_own_prox(prior):
 
 def test_a_prior_that_is_not_that_of_its_base_class_is_used():
     method = with_prior(L1(), mg.GroupSparseMoreauGrad)(network(), eta=0.05, groups=torch.arange(6) // 2, **OPTIONS)
-    (found,) = mg.certify(method, points(), 0, epsilon=0.01, curvature="exact")
-    (plain,) = mg.certify(mg.SparseMoreauGrad(network(), eta=0.05, **OPTIONS), points(), 0, 0.01, curvature="exact")
+    (found,) = certify(method, points(), 0, epsilon=0.01, curvature="exact")
+    (plain,) = certify(mg.SparseMoreauGrad(network(), eta=0.05, **OPTIONS), points(), 0, 0.01, curvature="exact")
     torch.testing.assert_close(found.map, plain.map)
-    assert found.units == plain.units == "entries"
+    assert found.topk.units == plain.topk.units == "entries"
 
 
 @pytest.mark.parametrize("base", [mg.MoreauGrad, mg.SparsifiedSmoothGrad])
@@ -94,4 +94,4 @@ def test_a_subclass_that_computes_another_map_is_refused(base):
 
     method = Doubled(network(), smoothing=mg.Smoothing(sigma=0.5))
     with pytest.raises(TypeError, match="got Doubled, which overrides compute"):
-        mg.certify(method, points(), 0, epsilon=0.01)
+        certify(method, points(), 0, epsilon=0.01)
