@@ -575,3 +575,31 @@ def test_the_ranks_take_no_other_options():
     method = mg.SparsifiedSmoothGrad(tanh_network().float(), smoothing=mg.Smoothing(sigma=0.5))
     with pytest.raises(ValueError, match="recipe, rho must be left out"):
         certify(method, points(1).float(), 0, recipe="local", rho=1.0)
+
+
+def test_former_keywords_work_and_name_their_groups():
+    method, x = mg.MoreauGrad(tanh_network(), rho=0.2, smoothing=None), points(1)
+    with pytest.warns(
+        DeprecationWarning, match=r"assume=mg.Assumptions\(curvature=.*report=mg.ReportOptions\(k="
+    ) as heard:
+        (former,) = mg.certify(method, x, 0, 0.01, curvature="exact", k=2)
+    assert len(heard) == 1
+    (now,) = mg.certify(method, x, 0, 0.01, assume=mg.Assumptions(curvature="exact"), report=mg.ReportOptions(k=2))
+    assert former.record() == now.record()
+    with pytest.raises(ValueError, match="an option of certify must be one of.*Did you mean 'curvature'"):
+        mg.certify(method, x, 0, curvatur="exact")
+    with pytest.raises(TypeError, match=r"assume must be mg.Assumptions\(...\), got 3"):
+        mg.certify(method, x, 0, assume=3)
+
+
+def test_former_attributes_are_read_from_their_groups():
+    method = mg.SparseMoreauGrad(tanh_network(), eta=0.02, rho=0.2, smoothing=None)
+    (found,) = certify(method, points(1), 0, 0.01, curvature="exact")
+    for name, value in found.record().items():
+        if hasattr(type(found), name) or name in vars(found):
+            assert getattr(found, name) == value
+            continue
+        with pytest.warns(DeprecationWarning, match=rf"certificate\.{name} is now certificate\.\w+\.{name}"):
+            assert getattr(found, name) == value
+    with pytest.raises(AttributeError, match="no attribute 'budgets'"):
+        _ = found.budgets

@@ -143,8 +143,8 @@ class Certificate:
         support: a `SupportGuarantee` for maps with an L1 or group prior, else None.
 
     Example:
-        >>> score = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 4), torch.nn.Tanh()).eval()
-        >>> method = mg.MoreauGrad(score, rho=0.1, smoothing=None)
+        >>> score = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Tanh(), torch.nn.Linear(768, 4)).eval()
+        >>> method = mg.MoreauGrad(score, rho=0.1, smoothing=None, budget=20)
         >>> found = mg.certify(method, x[:1], 0, epsilon=0.01, assume=mg.Assumptions(curvature="exact"))[0]
         >>> found.violations(method.attribute(x[:1] + 1e-5, 0)[0])
         ()
