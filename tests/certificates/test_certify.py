@@ -328,7 +328,7 @@ def test_coverage_of_the_sampled_statements(recipe):
     at, sigma, rho, epsilon = 0.5, 0.5, 0.02, 0.01
     truth = {end: ideal(end, sigma, rho) * v.double() for end in (at - epsilon, at, at + epsilon)}
     method = mg.MoreauGrad(network, rho=rho, smoothing=mg.Smoothing(sigma=sigma))
-    told = {
+    options = {
         "recipe": recipe,
         "samples": 400,
         "alpha": 0.05,
@@ -337,7 +337,7 @@ def test_coverage_of_the_sampled_statements(recipe):
     }
     failures = 0
     for seed in range(1, 1001):
-        (found,) = certify(method, at * v[None], 0, epsilon=epsilon, seed=seed, **told)
+        (found,) = certify(method, at * v[None], 0, epsilon=epsilon, seed=seed, **options)
         wrong = float((found.map - truth[at]).norm()) > found.accuracy.error
         failures += wrong or any(found.violations(truth[end]) for end in (at - epsilon, at + epsilon))
     assert failures <= 1000 * 0.05 + 3 * math.sqrt(1000 * 0.05 * 0.95)
@@ -498,8 +498,8 @@ def test_a_layer_that_is_used_twice_counts_twice(kind):
     network = (
         nn.Sequential(first, act, mix, act if kind == "activation" else nn.Tanh(), nn.Linear(6, 2)).double().eval()
     )
-    apart = nn.Sequential(*(copy.deepcopy(each) for each in network))
-    assert lipschitz_bounds(network, of=0) == lipschitz_bounds(apart, of=0)
+    copied = nn.Sequential(*(copy.deepcopy(each) for each in network))
+    assert lipschitz_bounds(network, of=0) == lipschitz_bounds(copied, of=0)
 
 
 def test_hooks_and_patched_layers_have_no_constants():

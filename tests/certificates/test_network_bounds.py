@@ -76,9 +76,9 @@ def test_constants_of_activations_are_their_steepest_and_most_bent_points(layer)
     (slope,) = torch.autograd.grad(layer(v).sum(), v, create_graph=True)
     (bend,) = torch.autograd.grad(slope.sum(), v)
     found = lipschitz_bounds(layer)
-    for bound, seen in ((found.lipschitz, slope.abs().max().item()), (found.curvature, bend.abs().max().item())):
-        assert seen <= bound * (1 + 1e-12)
-        assert seen == pytest.approx(bound, rel=1e-6)
+    for bound, measured in ((found.lipschitz, slope.abs().max().item()), (found.curvature, bend.abs().max().item())):
+        assert measured <= bound * (1 + 1e-12)
+        assert measured == pytest.approx(bound, rel=1e-6)
 
 
 def test_kinks_have_no_curvature_bound():

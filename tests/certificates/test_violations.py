@@ -50,7 +50,7 @@ def tiny():
 
 
 def scores(fuzzer, certified, other):
-    """The rows of the attackers of one certified, by name: judged by its own certificate, and by another."""
+    """The rows of the attackers of one case, by name: by its own certificate, and by another."""
     rows = ({}, {})
     tried = [("singular", solved) for solved in fuzzer.attackers.follow_singular_vectors(certified)]
     for name, solved in [*tried, *fuzzer.attackers.ascend(certified)]:
@@ -177,8 +177,8 @@ AIMED = {  # the statements that an aim breaks; dual gradient, eta, bend, epsilo
 
 @pytest.mark.parametrize("aim", AIMED)
 def test_each_aim_breaks_its_statements_when_constants_are_a_fifth_too_small(fuzzer, draw, aim):
-    statements, told = AIMED[aim]
-    certified = aimed(fuzzer, draw, *told)
+    statements, options = AIMED[aim]
+    certified = aimed(fuzzer, draw, *options)
     steep = cert.lip_dual(1.0, certified.case.lam, certified.case.beta)
     less = fuzzer.tally.restate(certified, 0.8 * certified.certificate.constants.lipschitz, 0.8 * steep)
     right, rows = scores(fuzzer, certified, less)

@@ -33,7 +33,7 @@ COMPARED = dict.fromkeys(("ideal", "computed"))
 class Assumptions:
     """What is known of the class score f, in units of the input. A certificate is as true as these are.
 
-    A score "prob" and the networks `Clipped`, `Votes` and `Odds` have a known range without being told. Where nothing
+    A score "prob" and the networks `Clipped`, `Votes` and `Odds` have a known range by themselves. Where nothing
     is known or given, constants are computed from the layers if their norms are known.
 
     Args:
@@ -176,7 +176,7 @@ class ReportOptions:
         return self.units
 
     def choose_k(self, sizes: Tensor) -> int:
-        """How many units are the top, a tenth unless told; never zeros, which are not above each other."""
+        """How many units are the top, a tenth by default; never zeros, which are not above each other."""
         units, k = sizes.numel(), self.k
         if k is None:
             k = max(1, round(units / 10))

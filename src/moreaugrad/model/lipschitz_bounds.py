@@ -131,7 +131,7 @@ def spectral_norm(matrix: Float[Tensor, "m n"]) -> float:
 def _times(a: float, b: float) -> float:
     """0 * inf is 0: nothing of a function that is constant, or of a curvature that is none, is left.
 
-    A product too small to be told from 0 is rounded up.
+    A product that underflows is rounded up.
     """
     return 0.0 if a == 0 or b == 0 else max(a * b, math.ulp(0.0))
 

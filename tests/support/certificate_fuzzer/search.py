@@ -109,11 +109,11 @@ def certify_case(case: Case) -> Any:
     return found
 
 
-def cases(family: str, draw: torch.Generator, device: str, told: dict[str, Any]) -> Iterator[Case]:
+def cases(family: str, draw: torch.Generator, device: str, facts: dict[str, Any]) -> Iterator[Case]:
     """Cases of a family, its kinds and priors in turn, without end; notes what is worth telling."""
     if family == "cifar":
-        network, told["network"] = image_source.load(device)
-        told["images"], images = image_source.pictures(draw)
+        network, facts["network"] = image_source.load(device)
+        facts["images"], images = image_source.pictures(draw)
         yield from image_source.image_cases(network, images, draw)
     source: Any = quadratics if family == "quadratic" else networks
     while True:
@@ -142,12 +142,12 @@ def main() -> None:
     asked = record.arguments(
         __doc__, data=False, parts=",".join(WANTED), seed=0, starts=5, points=100, steps=6, **WANTED
     )
-    search, told = ViolationSearch(torch.Generator().manual_seed(asked.seed)), dict[str, Any]()
+    search, facts = ViolationSearch(torch.Generator().manual_seed(asked.seed)), dict[str, Any]()
     seconds: dict[str, float] = {}
     for family in asked.parts.split(","):
         crowd = 2 if family == "cifar" and asked.device.startswith("cuda") else 1  # rows that a GPU takes at once
         start = time.perf_counter()
-        for case in cases(family, search.draw, asked.device, told):
+        for case in cases(family, search.draw, asked.device, facts):
             with _quiet():
                 search.attack(case, starts=crowd * asked.starts, points=crowd * asked.points, steps=asked.steps)
             if search.count(family=family) >= getattr(asked, family):
@@ -155,5 +155,5 @@ def main() -> None:
         seconds[family] = time.perf_counter() - start
         counts = {name: search.count(name, family) for name in ("attempts", "violations", "unsolved")}
         sys.stdout.write(f"{family} {counts}\n")
-    figures = {**told, "seed": asked.seed, "seconds": seconds, **search.figures()}
+    figures = {**facts, "seed": asked.seed, "seconds": seconds, **search.figures()}
     record.store("violations", asked.device, figures, asked.out)

@@ -1,4 +1,4 @@
-"""Judges maps against what was certified, apart from the package's own judgement, and keeps the score."""
+"""Judges maps against what was certified, independently of the package, and keeps the score."""
 
 from __future__ import annotations
 

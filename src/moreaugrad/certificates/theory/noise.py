@@ -232,7 +232,7 @@ def variance_bound(halves: Any, L: float, alpha: float) -> float:
     n = values.numel()
     at_least("the number of halves", n, 2)
     t = math.log(2 / alpha)
-    sure = 2 * L**2  # no pair is further apart than 2 L
+    sure = 2 * L**2  # no two gradients differ by more than 2 L
     estimate = float(values.mean()) + math.sqrt(2 * float(values.var()) * t / n) + 7 * sure * t / (3 * (n - 1))
     return min(estimate, float(L) ** 2)
 
