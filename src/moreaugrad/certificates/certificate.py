@@ -18,7 +18,7 @@ _PAIRS = {
     "ideal": "the computed map at x and the ideal map at any x' within epsilon",
     "computed": "the computed maps at x and, with an error no larger, at an x' chosen before its noise, within epsilon",
 }
-_GROUPS = {  # where the numbers are: the keys of stored reports, in their order
+_GROUPS = {  # where the numbers are, by the names that stored reports use
     "constants": ("sigma", "rho", "lam", "beta", "lipschitz"),
     "accuracy": ("samples", "residual", "sampling", "error"),
     "change": ("budget", "dual_budget", "norm", "distance", "cosine"),
@@ -26,11 +26,7 @@ _GROUPS = {  # where the numbers are: the keys of stored reports, in their order
     "support": ("active", "survivors", "entrants"),
 }
 _GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names}
-_KEYS = (
-    "recipe", "assumption", "compared", "epsilon", "alpha", "sigma", "samples", "rho", "lam", "beta", "lipschitz",
-    "residual", "sampling", "error", "budget", "dual_budget", "norm", "units", "k", "total", "overlap", "active",
-    "survivors", "entrants", "distance", "cosine",
-)  # fmt: skip
+_KEYS = ("recipe", "assumption", "compared", "epsilon", "alpha", *(each for each in _GROUP_OF if each != "members"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,30 +154,23 @@ class SampledScore:
         return Odds(network, float(values.median()), WIDTH * spread if spread > 0 else 1.0)
 
     def gradients(self, rows: Images) -> Images:
-        """The gradient of every row; of half of them at a time where not all fit."""
-        try:
-            with torch.inference_mode(False), torch.enable_grad():
-                rows = rows.detach().clone().requires_grad_()
-                score = KINDS[self.kind](self._outputs(rows))[:, self.target]
-                validate.differentiable(score)
-                (grad,) = torch.autograd.grad(score.sum(), rows, allow_unused=True)
-        except torch.OutOfMemoryError:
-            if len(rows) == 1:
-                raise
-            return torch.cat([self.gradients(some) for some in rows.split(len(rows) // 2)])
-        validate.dependent(grad)
-        return grad.detach()
+        """The gradient of every row."""
+        return _in_halves(self._gradients, rows)
 
     def values(self, rows: Images) -> Tensor:
         """The score of every row, without a gradient."""
         read = KINDS[self.kind] if self.odds is None else self.odds.of_logits
-        try:
-            with torch.no_grad():
-                return read(self._outputs(rows))[:, self.target]
-        except torch.OutOfMemoryError:
-            if len(rows) == 1:
-                raise
-            return torch.cat([self.values(some) for some in rows.split(len(rows) // 2)])
+        with torch.no_grad():
+            return _in_halves(lambda some: read(self._outputs(some))[:, self.target], rows)
+
+    def _gradients(self, rows: Images) -> Images:
+        with torch.inference_mode(False), torch.enable_grad():
+            rows = rows.detach().clone().requires_grad_()
+            score = KINDS[self.kind](self._outputs(rows))[:, self.target]
+            validate.differentiable(score)
+            (grad,) = torch.autograd.grad(score.sum(), rows, allow_unused=True)
+        validate.dependent(grad)
+        return grad.detach()
 
     def _outputs(self, rows: Images) -> Tensor:
         with numerics("float32", True) if rows.is_cuda else nullcontext():
@@ -190,6 +183,16 @@ class SampledScore:
             shape = (min(most, samples - start), *y.shape[1:])
             noise = torch.empty(shape, dtype=y.dtype, device=y.device).normal_(generator=self.generator)
             yield y + self.sigma * noise, noise
+
+
+def _in_halves(compute: Callable[[Images], Tensor], rows: Images) -> Tensor:
+    """The answer for every row; for half of them at a time where not all fit into memory."""
+    try:
+        return compute(rows)
+    except torch.OutOfMemoryError:
+        if len(rows) == 1:
+            raise
+    return torch.cat([_in_halves(compute, some) for some in rows.split(len(rows) // 2)])
 
 
 def make_runner(method: MoreauGrad, x: Images, classes: list[int], coarse: bool) -> Callable[[Images], Any]:
