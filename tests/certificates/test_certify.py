@@ -14,8 +14,7 @@ from moreaugrad.certificates import theory
 from moreaugrad.certificates.assumptions import CertifyOptions, KnownScore
 from moreaugrad.certificates.evidence import Evidence, Plan
 from moreaugrad.certificates.measurement import Measurement, Subspace
-from moreaugrad.envelope.groups import make_groups
-from moreaugrad.envelope.priors_zero import Zero
+from moreaugrad.envelope.priors import Zero
 from moreaugrad.model.bounded import Bounded, Odds, log_odds
 from moreaugrad.model.lipschitz_bounds import lipschitz_bounds
 
@@ -216,7 +215,7 @@ def test_superpixels_are_frozen():
     x = torch.rand(1, 3, 16, 16, dtype=torch.float64)
     method = mg.GroupSparseMoreauGrad(network, groups="superpixels", rho=0.1, eta=1e-3, smoothing=None)
     (found,) = certify(method, x, 0, epsilon=0.05, curvature="exact")
-    assert torch.equal(found.method.groups, make_groups("superpixels", x).labels[0])
+    assert torch.equal(found.method.groups, mg.Group("superpixels").for_batch(x).labels[0])
     assert found.topk.units == "groups"
     maps = found.method.attribute(within(x[0], 0.05), 0)
     assert [found.violations(each, error=1e-7 * found.change.norm) for each in maps] == [()] * len(maps)
@@ -586,7 +585,7 @@ def test_former_keywords_work_and_name_their_groups():
     assert len(heard) == 1
     (now,) = mg.certify(method, x, 0, 0.01, assume=mg.Assumptions(curvature="exact"), report=mg.ReportOptions(k=2))
     assert former.record() == now.record()
-    with pytest.raises(ValueError, match="an option of certify must be one of.*Did you mean 'curvature'"):
+    with pytest.raises(ValueError, match=r"an option of certify must be one of.*Did you mean 'curvature'"):
         mg.certify(method, x, 0, curvatur="exact")
     with pytest.raises(TypeError, match=r"assume must be mg.Assumptions\(...\), got 3"):
         mg.certify(method, x, 0, assume=3)

@@ -8,7 +8,7 @@ from flat_certify import certify
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.envelope.priors_l1 import L1
+from moreaugrad.envelope.priors import L1
 
 
 class ElasticNet(L1):
@@ -36,10 +36,10 @@ class Ball(ConvexElasticNet):
         return delta * (0.02 / length).clamp_max(1)
 
 
-def with_prior(made, base=mg.SparseMoreauGrad):
+def with_prior(made, base=mg.MoreauGrad):
     @dataclass(frozen=True, eq=False)
     class Other(base):
-        def prior(self, call):
+        def make_prior(self, call):
             return made
 
     return Other
@@ -57,17 +57,35 @@ def points(count=1):
 OPTIONS = {"rho": 0.2, "smoothing": None}
 
 
-def test_a_subclass_with_a_prior_that_is_not_known_to_be_convex_is_refused():
-    method = with_prior(ElasticNet())(network(), eta=0.05, **OPTIONS)
+def with_option(prior, **options):
+    return mg.MoreauGrad(network(), prior=prior, **options)
+
+
+def by_subclass(prior, **options):
+    return with_prior(prior)(network(), prior=prior, **options)
+
+
+def registered(prior, **options):
+    name = f"{type(prior).__name__}_of_a_test"
+    if name not in mg.PRIORS:
+        mg.register("prior", name)(type(prior))
+    return mg.MoreauGrad(network(), prior=name, **options)
+
+
+WAYS = [with_option, by_subclass, registered]
+
+
+@pytest.mark.parametrize("make", WAYS)
+def test_a_prior_that_is_not_known_to_be_convex_is_refused(make):
+    method = make(ElasticNet(), eta=0.05, **OPTIONS)
     with pytest.raises(ValueError, match=r"the prior must be convex to be certified, got ElasticNet.*`convex = True`"):
         certify(method, points(), 0, epsilon=0.01, curvature="exact")
 
 
+@pytest.mark.parametrize("make", WAYS)
 @pytest.mark.parametrize("prior", [ConvexElasticNet(), Ball()])
-def test_a_convex_prior_is_certified_with_its_own_prox(prior):
-    base = mg.MoreauGrad if isinstance(prior, Ball) else mg.SparseMoreauGrad
-    eta = {} if isinstance(prior, Ball) else {"eta": 0.05}
-    method, x = with_prior(prior, base)(network(), **eta, **OPTIONS), points()
+def test_a_convex_prior_is_certified_with_its_own_prox(prior, make):
+    method, x = make(prior, eta=0.05, **OPTIONS), points()
     (found,) = certify(method, x, 0, epsilon=0.05, curvature="exact", k=2)
     assert float((found.map - method.attribute(x, 0)[0]).norm()) <= found.accuracy.residual + 1e-12 < 1e-4
     assert not torch.allclose(found.map, mg.SparseMoreauGrad(network(), eta=0.05, **OPTIONS).attribute(x, 0)[0])
@@ -75,6 +93,15 @@ def test_a_convex_prior_is_certified_with_its_own_prox(prior):
     way = torch.randn(24, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     maps = found.method.attribute(x + 0.05 * way / way.norm(dim=1, keepdim=True), 0)
     assert [found.violations(each) for each in maps] == [()] * len(maps)
+
+
+def test_groups_of_a_prior_are_frozen():
+    prior = mg.PRIORS["group"](groups=torch.arange(6) // 2)
+    (found,) = certify(with_option(prior, eta=0.05, **OPTIONS), points(), 0, epsilon=0.02, curvature="exact")
+    method = mg.GroupSparseMoreauGrad(network(), eta=0.05, groups=torch.arange(6) // 2, **OPTIONS)
+    (same,) = certify(method, points(), 0, epsilon=0.02, curvature="exact")
+    assert found.record() == same.record()
+    torch.testing.assert_close(found.method.attribute(points(), 0), same.method.attribute(points(), 0))
 
 
 def test_a_prior_that_is_not_that_of_its_base_class_is_used():

@@ -20,9 +20,7 @@ import moreaugrad as mg
 from moreaugrad.certificates import theory as cert
 from moreaugrad.envelope.derivative import Solved
 from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.envelope.groups import make_groups
-from moreaugrad.envelope.priors_l1 import L1
-from moreaugrad.envelope.priors_zero import Zero
+from moreaugrad.envelope.priors import L1, Zero
 
 near = partial(pytest.approx, rel=1e-6, abs=0)  # the default of abs would let every small number pass
 PHI0, PHI1 = 1 / math.sqrt(2 * math.pi), math.exp(-0.5) / math.sqrt(2 * math.pi)
@@ -94,7 +92,7 @@ def test_t4_soft_thresholds():
     found = L1().prox(torch.tensor([[1.5, -0.2, -3.0]], dtype=torch.float64), 0.5 * one)
     assert found[0].tolist() == near([1, 0, -2.5])
     v = torch.tensor([[3.0, 4.0, 0.3, -0.4]], dtype=torch.float64)
-    assert make_groups(torch.tensor([0, 0, 1, 1]), v).prox(v, one)[0].tolist() == near([2.4, 3.2, 0, 0])
+    assert mg.Group(torch.tensor([0, 0, 1, 1])).for_batch(v).prox(v, one)[0].tolist() == near([2.4, 3.2, 0, 0])
 
 
 # ---- the paper's constants, and three scores that break them ----
@@ -335,7 +333,7 @@ def test_the_error_of_a_map_is_attained():
 def test_t8_curvatures():
     assert cert.lam_lipschitz(1, 0.25) == near(3.191538243)
     assert cert.lam_range(0, 1, 0.25) == near(7.743063185)
-    assert 2 * cert.certified_rho(cert.lam_range(0, 1, 0.25)) == near(0.129147855)
+    assert 1 / cert.lam_range(0, 1, 0.25) == near(0.129147855)
     assert cert.lam_range(-10, 10, 0.5) == near(38.715315923)
 
 
@@ -351,7 +349,7 @@ def test_t8_curvatures():
 def test_the_table_of_sigmas(row):
     sigma, lam, most, lip, cap, of_lipschitz = row
     found = cert.lam_range(0, 1, sigma)
-    rho = cert.certified_rho(found)
+    rho = 0.5 / found
     assert (found, 2 * rho, cert.gradient_cap(0, 1, sigma)) == pytest.approx((lam, most, cap), rel=1e-4)
     assert cert.lip_prox(rho, found, found) == pytest.approx(lip, rel=1e-5)
     assert cert.lam_lipschitz(1, sigma) == pytest.approx(of_lipschitz, rel=1e-5)
@@ -366,7 +364,7 @@ def test_the_constant_of_a_range_and_its_rho_are_sharp():
 
     step = 1e-5
     assert (slope(step, math.inf) - slope(-step, math.inf)) / (2 * step) == near(-cert.lam_range(0, 1, 1))
-    most = 2 * cert.certified_rho(cert.lam_range(0, 1, 1))
+    most = 1 / cert.lam_range(0, 1, 1)
     d = np.linspace(-2, 2, 40000)  # 0 is not among them
     one, two = slope(d, 0.999 * most), slope(d, 1.05 * most)
     assert (np.sign(one) == np.sign(d)).all()
@@ -748,7 +746,7 @@ def test_how_far_a_probability_can_be_certified():
     """The most favourable classifier, a half-space at 1/2: the constant over its gradient is 1.213061/sigma."""
     sigma, theta, epsilon = 0.5, 0.25, 0.01
     lam = cert.lam_range(0, 1, sigma)
-    budget = cert.lip_prox(cert.certified_rho(lam, theta), lam, lam) * epsilon
+    budget = cert.lip_prox(theta / lam, lam, lam) * epsilon
     assert budget / cert.gradient_cap(0, 1, sigma) == near(1.213061 * epsilon / sigma / (1 - theta))
 
 
@@ -779,7 +777,7 @@ def test_t18_derivative_of_the_sparse_map():
 
 def test_t19_derivative_of_the_group_map():
     hessian, w = [[2.0, 1, 1], [1, 3, 0], [1, 0, 4]], [1.0, -1, 0]
-    groups = partial(make_groups, torch.tensor([0, 0, 1]))
+    groups = mg.Group(torch.tensor([0, 0, 1])).for_batch
     found = pulled(hessian, [0, 0, 0], [0, 0, 0], [0.3, 0.4, 0], 1.0, 0.5, w, groups)
     assert found == near([0.358974359, -0.487179487, 0.312820513])
     unit, kept = np.array([0.6, 0.8]), np.array(hessian)[:2, :2]
@@ -824,7 +822,6 @@ def test_derivatives_are_central_differences_of_exact_maps(problem, eta):
         (lambda: cert.lam_lipschitz(1, 0), ValueError, "sigma must be a positive"),
         (lambda: cert.lam_range(1, 0, 1), ValueError, "low < high.*clip it"),
         (lambda: cert.lam_range(0, math.inf, 1), ValueError, "a logit has no range"),
-        (lambda: cert.certified_rho(2, 1), ValueError, r"theta must be in \(0, 1\)"),
         (lambda: cert.curvature_at(1.2), ValueError, r"p must be in \[0, 1\]"),
         (lambda: cert.local_certificate(0.6, 0.4, 1, 1, 1), ValueError, "p_lo <= p_hi"),
         (lambda: cert.local_certificate(0.4, 0.6, 1, 1, -1), ValueError, "epsilon must be"),

@@ -14,8 +14,7 @@ import torch
 
 import moreaugrad as mg
 from moreaugrad.certificates import theory as cert
-from moreaugrad.envelope.groups import make_groups
-from moreaugrad.envelope.priors_l1 import L1
+from moreaugrad.envelope.priors import L1
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.lipschitz import VIEW, LipschitzNetwork
 
@@ -213,7 +212,7 @@ def test_the_judge_sees_what_it_should(fuzzer, draw):
 def test_thresholds_are_those_of_the_priors(fuzzer, draw):
     dual, one = fuzzer.cases.normal(5, 12, draw=draw), torch.ones(5, dtype=torch.float64)
     labels = fuzzer.cases.units("group", 12, draw)
-    for mine, prior in ((torch.arange(12), L1()), (labels, make_groups(labels, dual))):
+    for mine, prior in ((torch.arange(12), L1()), (labels, mg.Group(labels).for_batch(dual))):
         found = fuzzer.cases.Threshold(mine, 0.9)(dual)
         torch.testing.assert_close(found, prior.prox(dual, 0.9 * one), rtol=1e-12, atol=0)
         assert bool((found == 0).any())

@@ -7,6 +7,7 @@ import pytest
 import torch
 from captum.attr import LayerGradCam
 from layer_networks import averaging, close, flattening, images, seeded, transformer
+from model_copies import out_of_place
 from torch import nn
 from torch.nn import functional as F
 from torchvision import models
@@ -15,7 +16,6 @@ import moreaugrad as mg
 from moreaugrad.methods.cam import Cam, GradCam, GradCamPlusPlus
 from moreaugrad.methods.layer_search import grid, layout
 from moreaugrad.methods.normgrad.normgrad import NormGrad
-from moreaugrad.model.surgery import out_of_place
 
 EVERY = pytest.mark.parametrize("method", [Cam, GradCam, GradCamPlusPlus, NormGrad])
 GRADIENT = pytest.mark.parametrize("method", [GradCam, GradCamPlusPlus, NormGrad])

@@ -14,7 +14,7 @@ from moreaugrad.certificates import theory
 from moreaugrad.methods.moreau import MoreauGrad
 from moreaugrad.model.bounded import Bounded, check_range
 from moreaugrad.model.lipschitz_bounds import lipschitz_bounds
-from moreaugrad.model.noise import Smoothing
+from moreaugrad.model.smoothing import Smoothing
 
 RECIPES = {
     "range": "any score in a known range, under noise",

@@ -32,7 +32,7 @@ from moreaugrad.certificates.certificate import Certificate
 from moreaugrad.certificates.evidence import Evidence, Plan, measure
 from moreaugrad.certificates.measurement import find_prior, make_runner
 from moreaugrad.certificates.topk_votes import certify_ranks
-from moreaugrad.envelope.priors_group import Group
+from moreaugrad.envelope.priors import Group, Zero
 from moreaugrad.methods.moreau import MoreauGrad
 from moreaugrad.methods.sparsified import SparsifiedSmoothGrad
 from moreaugrad.model.bounded import Odds
@@ -215,7 +215,7 @@ def make_plan(method: MoreauGrad, target: int, options: CertifyOptions) -> Plan:
         )
     sigma = float(noise.sigma or 0.0) if noise else 0.0
     lam, beta = known.bound_curvature(recipe, sigma)
-    if (method.weight is not None or method.share is not None) and math.isinf(beta):
+    if type(method.prior) is not Zero and math.isinf(beta):
         raise ValueError(
             "a map with a prior needs an upper bound of the curvature, got none; give curvature=(0, beta), or take "
             "MoreauGrad, without a prior"

@@ -27,8 +27,7 @@ from moreaugrad.certificates.measurement import (
     measure_exactly,
     measure_on_noise,
 )
-from moreaugrad.envelope.priors_group import Group
-from moreaugrad.envelope.priors_l1 import L1
+from moreaugrad.envelope.priors import L1, Group
 from moreaugrad.methods.moreau import MoreauGrad
 from moreaugrad.types import Images
 

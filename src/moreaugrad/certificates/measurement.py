@@ -22,15 +22,12 @@ from torch.nn import functional as F
 from moreaugrad import validate
 from moreaugrad.certificates import theory
 from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.envelope.priors_group import Group
-from moreaugrad.envelope.priors_l1 import L1
-from moreaugrad.envelope.priors_zero import Zero
+from moreaugrad.envelope.priors import L1, Group, Zero
 from moreaugrad.methods.moreau import MoreauGrad
 from moreaugrad.model.bounded import Odds, log_odds
-from moreaugrad.model.noise import antithetic, settle
-from moreaugrad.model.prepared import Engine, numerics
-from moreaugrad.model.prepared import settle as precision_for
+from moreaugrad.model.prepared import Engine, choose_precision, numerics
 from moreaugrad.model.score import KINDS
+from moreaugrad.model.smoothing import antithetic, draw_seed
 from moreaugrad.types import Images, Prior
 
 KNOWN_PRIORS = (Zero, L1, Group)
@@ -206,8 +203,8 @@ def make_runner(method: MoreauGrad, x: Images, classes: list[int], coarse: bool)
     validate.finite_score(KINDS[method.score](output.to(x.dtype))[:, classes[0]])
     if not coarse:
         return network  # type: ignore[no-any-return]
-    engine = Engine(network, precision_for(method.precision, (x,)), False)
-    engine.prepare((x,), (), output)
+    engine = Engine(network, choose_precision(method.precision, (x,)), False)
+    engine.prepare((x,))
     return lambda rows: engine((rows,), [])
 
 
@@ -240,7 +237,7 @@ def measure_exactly(method: MoreauGrad, x: Images, score: SampledScore) -> Measu
     """The method's own solution of a deterministic problem, judged by its gradient."""
     precision = "float32" if x.dtype == torch.float32 else None
     # the noise is part of the function: the same at x and at x'
-    method = replace(method, seed=settle(method.seed), precision=precision)
+    method = replace(method, seed=draw_seed(method.seed), precision=precision)
     found = method.explain(x, score.target)
     at, noise = x + found.delta, method.smoothing
     if noise is None:
@@ -276,9 +273,10 @@ def _judge(method: MoreauGrad, prior: Prior, delta: Images, eta: Tensor, fresh: 
     if not bool(torch.isfinite(fresh.gradient).all()):
         raise ValueError("the map must be finite to be certified, got NaN or infinity; check the network's outputs")
     residual = float((delta - prior.prox(-method.rho * fresh.gradient, method.rho * eta)).norm()) / method.rho
-    frozen: dict[str, Any] = {"eta": float(eta), "sparsity": None} if hasattr(method, "eta") else {}
-    if type(prior) is Group and hasattr(method, "groups"):
-        frozen["groups"] = prior.labels[0]
+    frozen: dict[str, Any] = {} if type(prior) is Zero else {"eta": float(eta), "sparsity": None}
+    if type(prior) is Group and prior.labels is not None:
+        labels = prior.labels[0]
+        frozen |= {"groups": labels} if hasattr(method, "groups") else {"prior": Group(labels)}
     method = replace(method, **frozen)
     return Measurement(prior, method.rho, eta, fresh.gradient, residual, float(delta.norm()), fresh.error, method)
 
@@ -290,13 +288,13 @@ def find_prior(method: MoreauGrad, x: Images, space: Subspace | None = None) -> 
     which may compute anything else, must say again.
     """
     if space is not None and space.cells is not None:
-        groups = getattr(method, "groups", None)
+        groups = method.prior.groups if isinstance(method.prior, Group) else None
         if groups is not None and not (isinstance(groups, int) and groups == space.cells):
             raise ValueError(
                 "groups must be the cells of the grid in a certificate with grid=, got labels; give the same number"
             )
         x = x.new_zeros(1, *space.shape)
-    prior = method.prior(SimpleNamespace(x=x, images=len(x), part=lambda value: value))  # type: ignore[arg-type]
+    prior = method.make_prior(SimpleNamespace(x=x, images=len(x), part=lambda value: value))  # type: ignore[arg-type]
     kind = type(prior)
     own = any("convex" in vars(each) for each in kind.__mro__ if each not in KNOWN_PRIORS)
     if kind not in KNOWN_PRIORS and not (own and getattr(prior, "convex", None) is True):

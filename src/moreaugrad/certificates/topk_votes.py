@@ -12,7 +12,7 @@ from moreaugrad.certificates import theory
 from moreaugrad.certificates.assumptions import FreshNoise, ReportOptions
 from moreaugrad.certificates.certificate import Certificate, MapAccuracy, MapChange, MapConstants, TopKGuarantee
 from moreaugrad.methods.sparsified import SparsifiedSmoothGrad
-from moreaugrad.model.noise import Smoothing
+from moreaugrad.model.smoothing import Smoothing
 from moreaugrad.types import Images
 
 ASSUMPTION = "an average of maps in [0, 1] over noise, whatever the network is"

@@ -21,7 +21,7 @@ from moreaugrad.certificates.measurement import Subspace
 from moreaugrad.cli.certify import RANKS
 from moreaugrad.methods.moreau import GroupSparseMoreauGrad, MoreauGrad
 from moreaugrad.model.bounded import Odds
-from moreaugrad.model.noise import apart
+from moreaugrad.model.smoothing import independent_seed
 from moreaugrad.studies.setup import slope
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _measured(case: Case, certificate: Certificate, kind: str, epsilon: float, a
     if isinstance(method, GroupSparseMoreauGrad) and terms["grid"] is not None:
         method = replace(method, groups=terms["grid"])
     if terms["seed"] is not None:
-        terms["seed"] = apart(terms["seed"], 10 + number)  # not the noise that the certificate knows
+        terms["seed"] = independent_seed(terms["seed"], 10 + number)  # not the noise that the certificate knows
     (other,) = certify(method, at, case.target, 0.0, **group_options(terms))
     length = float((at - case.x).double().norm())
     promised = certificate.at(max(epsilon, length)).topk.overlap

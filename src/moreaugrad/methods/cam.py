@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from moreaugrad.batch import total
 from moreaugrad.methods import checks_layers
-from moreaugrad.methods.call import Call
+from moreaugrad.methods.base import Call
 from moreaugrad.methods.layer_capture import Seen, read
 from moreaugrad.methods.layer_search import Planes, last_layer, planes, pooled
 from moreaugrad.methods.layers import OneLayer, enlarged
-from moreaugrad.model import targets
-from moreaugrad.types import Outcome
+from moreaugrad.model import inputs
+from moreaugrad.results import Explanation
 
 PerChannel = Float[Tensor, "n k"]
 Coarse = Float[Tensor, "n 1 h w"]
@@ -42,7 +42,7 @@ class Cam(OneLayer):
     def second_order(self) -> bool:
         return False
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         size = self.size(call)
         *layers, head = self.found(call, pooled)
         linear, told = self.model.get_submodule(head), self.told()
@@ -59,7 +59,7 @@ class Cam(OneLayer):
             weight = linear.weight.to(features.dtype)
             bias = weight.new_zeros(len(weight)) if linear.bias is None else linear.bias.to(weight.dtype)
             classes = torch.arange(len(weight), device=weight.device).expand(len(features), -1)
-            which = targets.select(classes, targets.take(call.score.target, seen.owners))
+            which = inputs.select_target(classes, inputs.take_target(call.score.target, seen.owners))
             coarse = combined(weight[which], features)
             gap = (total(coarse) / coarse[0].numel() + bias[which] - seen.score).abs()
             return coarse, gap, F.linear(means(features), weight, bias).abs().amax(1)
@@ -72,7 +72,7 @@ class Cam(OneLayer):
             worst <= near, f"a map at {name!r} whose mean misses the logit by {worst:.2g} of the largest"
         )
         call.watch(1, 1, {})
-        return Outcome(enlarged(coarse, size), gradients=call.each(0), coarse=coarse)
+        return Explanation(map=enlarged(coarse, size), gradients=call.each(0), coarse=coarse)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class GradCam(OneLayer):
         OneLayer.__post_init__(self)
         checks_layers.yes_or_no("relu", self.relu)
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         return _weighted(self, call, lambda features, gradient: means(gradient), self.relu)
 
 
@@ -109,7 +109,7 @@ class GradCamPlusPlus(OneLayer):
         OneLayer.__post_init__(self)
         checks_layers.yes_or_no("normalise_alpha", self.normalise_alpha)
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         return _weighted(self, call, self.weights, relu=True)
 
     def weights(self, features: Planes, gradient: Planes) -> PerChannel:
@@ -124,7 +124,7 @@ class GradCamPlusPlus(OneLayer):
         return sums(alpha * gradient.relu())
 
 
-def _weighted(method: OneLayer, call: Call, weights: Weights, relu: bool) -> Outcome:
+def _weighted(method: OneLayer, call: Call, weights: Weights, relu: bool) -> Explanation:
     """A sum of channels whose weights follow from the gradient."""
     size = method.size(call)
     name = method.told() or method.found(call, last_layer)[0]
@@ -136,7 +136,7 @@ def _weighted(method: OneLayer, call: Call, weights: Weights, relu: bool) -> Out
 
     (coarse,) = read(call.score, call.x, method.modules([name]), make)
     call.watch(1, 1, {})
-    return Outcome(enlarged(coarse, size), gradients=call.each(1), coarse=coarse)
+    return Explanation(map=enlarged(coarse, size), gradients=call.each(1), coarse=coarse)
 
 
 def combined(weights: PerChannel, features: Planes) -> Coarse:

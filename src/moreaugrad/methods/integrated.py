@@ -12,11 +12,11 @@ from torch import Tensor
 from moreaugrad import validate
 from moreaugrad.attacks.checks_references import named
 from moreaugrad.batch import total
-from moreaugrad.methods.base import Method
-from moreaugrad.methods.call import Call
-from moreaugrad.model import targets
+from moreaugrad.methods.base import Call, Method
+from moreaugrad.model import inputs
 from moreaugrad.model.score import KINDS, ClassScore
-from moreaugrad.types import Images, Outcome, PerImage
+from moreaugrad.results import Explanation
+from moreaugrad.types import Images, PerImage
 
 Nodes = tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", "np.ndarray[tuple[int], np.dtype[np.float64]]"]
 
@@ -82,14 +82,14 @@ class IntegratedGradients(Method):
     def has_convergence_delta(self) -> bool:
         return True
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         assert call.baseline is not None
         way = call.x - call.baseline
         mean = self._averaged(call, way)
         parts = mean * way
         rise = _value(call.score, call.x) - _value(call.score, call.baseline)
-        return Outcome(
-            parts if self.multiply_by_inputs else mean,
+        return Explanation(
+            map=parts if self.multiply_by_inputs else mean,
             gradients=call.each(self.steps),
             residual=total(parts.detach()) - rise,
         )
@@ -102,7 +102,7 @@ class IntegratedGradients(Method):
         nodes = RULES[self.rule](self.steps)
         points, weights = (torch.tensor(each, dtype=precise, device=way.device) for each in nodes)
         sums = [torch.zeros_like(way[0], dtype=precise) for _ in way]
-        owners, rows = call.score.everyone(call.x), len(way) * self.steps
+        owners, rows = call.score.owners(call.x), len(way) * self.steps
         most = call.score.engine.rows  # a CPU is full with a single image, a GPU with several; never by their number
         size = min(most, max(1, most // self.steps) * self.steps if way.is_cuda else self.steps)
         for start in range(0, rows, size):
@@ -120,4 +120,4 @@ class IntegratedGradients(Method):
 def _value(score: ClassScore, x: Images) -> PerImage:
     """The score itself, by the model as it is."""
     output: Tensor = KINDS[score.kind](score.outputs(x).to(x.dtype))
-    return targets.select(output, targets.take(score.target, score.everyone(x)))
+    return inputs.select_target(output, inputs.take_target(score.target, score.owners(x)))

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from moreaugrad import validate as given
 from moreaugrad.methods import checks_layers
-from moreaugrad.model import targets
+from moreaugrad.model import inputs
 from moreaugrad.model.prepared import HALF, Engine, numerics
-from moreaugrad.model.score import KINDS, ClassScore, padded_to
+from moreaugrad.model.score import KINDS, ClassScore, pad
 from moreaugrad.types import Images, PerImage
 
 
@@ -28,7 +28,7 @@ class Seen:
     """What a chunk of rows left at each layer, in the order of the layers and the dtype of x."""
 
     score: PerImage
-    owners: targets.Owners
+    owners: inputs.Owners
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     gradients: tuple[Tensor, ...]  # of the score, with respect to the outputs; empty where none were asked for
@@ -42,21 +42,21 @@ def read(
 ) -> tuple[Tensor, ...]:
     """What `make` makes of each chunk, put together: tensors of one row per image."""
     found: list[tuple[Tensor, ...]] = []
-    bare, owners, start = own(score), score.everyone(x), 0
+    bare, owners, start = own(score), score.owners(x), 0
     while start < len(x):
         size = score.engine.rows
         stop = min(start + size, len(x))
-        rows, padded = padded_to(x[start:stop], owners[start:stop], size)
+        rows, padded = pad(x[start:stop], owners[start:stop], size)
         try:
             with torch.inference_mode(False), torch.enable_grad(), numerics(score.engine.precision, x.is_cuda):
                 seen = _seen(bare, rows, padded, layers, gradients)
             with torch.set_grad_enabled(score.graph):
                 made = make(seen)
         except torch.OutOfMemoryError as error:
-            score.engine.halve(size, error)
+            score.engine.halve_rows(size, error)
             continue
         for gradient in seen.gradients:
-            score.engine.note(gradient)
+            score.engine.check_overflow(gradient)
         found.append(tuple(part[: stop - start] for part in made))
         start = stop
     return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
@@ -89,7 +89,7 @@ def _call(hook: Any, name: str, module: nn.Module, given: Any, named: dict[str, 
 
 
 def _seen(
-    score: ClassScore, rows: Images, owners: targets.Owners, layers: Mapping[str, nn.Module], gradients: bool
+    score: ClassScore, rows: Images, owners: inputs.Owners, layers: Mapping[str, nn.Module], gradients: bool
 ) -> Seen:
     kept: dict[str, tuple[Tensor, Tensor]] = {}
 
@@ -116,7 +116,7 @@ def _seen(
         if score.graph and not rows.requires_grad:
             rows = rows.detach().clone().requires_grad_()
         with hooked(layers, keep):
-            value = score.of_rows(rows, owners)
+            value = score.score_rows(rows, owners)
     for name in layers:
         checks_layers.called(name, name in kept)
     outputs = [kept[name][1] for name in layers]
@@ -128,11 +128,11 @@ def _seen(
     return Seen(end(value), owners, *(tuple(map(end, group)) for group in (inputs, outputs, grads)))
 
 
-def _values(score: ClassScore, rows: Images, owners: targets.Owners) -> PerImage:
+def _values(score: ClassScore, rows: Images, owners: inputs.Owners) -> PerImage:
     """As `of_rows`, without a gradient."""
-    output = score.told(score.engine, rows, owners)
+    output = score.run(rows, owners)
     given.target_fits(score.target, tuple(output.shape), score.kind)
-    value = targets.select(KINDS[score.kind](output.to(rows.dtype)), targets.take(score.target, owners))
+    value = inputs.select_target(KINDS[score.kind](output.to(rows.dtype)), inputs.take_target(score.target, owners))
     given.finite_score(value)
     return value
 

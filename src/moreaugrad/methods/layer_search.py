@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from moreaugrad.methods import checks_layers
 from moreaugrad.methods.layer_capture import Seen, hooked, own, read
 from moreaugrad.model.prepared import numerics
-from moreaugrad.model.score import ClassScore, padded_to
+from moreaugrad.model.score import ClassScore, pad
 from moreaugrad.types import Images
 
 ROWS = 2  # of a look: few, but not one, which some models squeeze away
@@ -62,10 +62,10 @@ def survey(score: ClassScore, x: Images) -> tuple[list[Visit], Tensor]:
         visits.append(Visit(name, module, tuple(first.shape), features))
 
     rows = min(ROWS, score.engine.rows)
-    some, owners = padded_to(x[:rows].detach(), score.everyone(x)[:rows], rows)
+    some, owners = pad(x[:rows].detach(), score.owners(x)[:rows], rows)
     bare = own(score)
     with torch.no_grad(), numerics("float32", x.is_cuda), hooked(modules, note):
-        output = bare.told(bare.engine.original, some, owners)
+        output = bare.run(some, owners, plain=True)
     return visits, output
 
 
@@ -128,7 +128,7 @@ def _reached(score: ClassScore, x: Images, layers: dict[str, nn.Module]) -> list
     few = own(score)
     few.engine.rows = min(ROWS, few.engine.rows)
     # of the logit: another score may be so sure of itself that no gradient is left
-    look = replace(few, kind="logit", of=score.everyone(x)[:ROWS], graph=False)
+    look = replace(few, kind="logit", of=score.owners(x)[:ROWS], graph=False)
     found = read(look, x[:ROWS].detach(), layers, sizes)
     return [name for name, peak in zip(layers, found, strict=True) if bool(peak.any())]
 

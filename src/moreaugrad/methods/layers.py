@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from moreaugrad.methods import checks_layers
-from moreaugrad.methods.base import Method
-from moreaugrad.methods.call import Call
+from moreaugrad.methods.base import Call, Method
 from moreaugrad.methods.layer_search import Found, Size
 from moreaugrad.model.score import ClassScore
 from moreaugrad.types import Images

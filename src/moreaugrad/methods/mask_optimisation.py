@@ -14,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad.batch import spread
-from moreaugrad.model import targets
-from moreaugrad.model.noise import Smoothing, antithetic
+from moreaugrad.model import inputs
 from moreaugrad.model.score import ClassScore
+from moreaugrad.model.smoothing import Smoothing, antithetic
 from moreaugrad.types import Images, PerImage
 
 PHOTO = 3 * 224 * 224  # entries of the images for which published weights of a summed penalty were chosen
@@ -43,11 +43,11 @@ def noisy(
         yield some, x[some, None] + sigma[some, None] * noise, min(rows, together * samples)
 
 
-def chances(score: ClassScore, rows: Images, which: targets.Owners) -> tuple[PerImage, PerImage]:
+def chances(score: ClassScore, rows: Images, which: inputs.Owners) -> tuple[PerImage, PerImage]:
     """Probability of the explained class and of the likeliest, forwards only; row r is of image which[r]."""
     some = score.take(which)
     every = some.outputs(rows).to(rows.dtype).softmax(1)
-    return targets.select(every, targets.take(score.target, some.everyone(rows))), every.amax(1)
+    return inputs.select_target(every, inputs.take_target(score.target, some.owners(rows))), every.amax(1)
 
 
 def bounded(grad: Images) -> Images:

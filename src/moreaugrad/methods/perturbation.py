@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from moreaugrad import validate
 from moreaugrad.batch import norm, total
 from moreaugrad.methods import checks_masks as mask_checks
-from moreaugrad.methods.base import Method
-from moreaugrad.methods.call import Call
+from moreaugrad.methods.base import Call, Method
 from moreaugrad.methods.mask_optimisation import adam, blurred, chances, generator, rise, total_variation
-from moreaugrad.types import Images, Outcome
+from moreaugrad.results import Explanation
+from moreaugrad.types import Images
 
 MODES = {"deletion": 1, "preservation": -1}  # the sign of the class probability in what is minimised
 REPLACEMENTS = ("blur", "constant", "noise")
@@ -67,7 +67,7 @@ class MeaningfulPerturbation(Method):
     def random(self) -> bool:
         return True  # by its jitter
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         mask_checks.pictures(call.packing.shapes, self.get_name())
         x, (height, width) = call.x, call.x.shape[-2:]
         scale, blur = self._lengths(height)
@@ -81,7 +81,7 @@ class MeaningfulPerturbation(Method):
             mask = (mask - self.lr * move).clamp(0, 1)
             call.watch(step, self.budget, {})
         low = 1 - mask if self.mode == "deletion" else mask
-        return Outcome((tall @ low @ wide.T).clamp(0, 1), gradients=call.each(self.budget), coarse=low)
+        return Explanation(map=(tall @ low @ wide.T).clamp(0, 1), gradients=call.each(self.budget), coarse=low)
 
     def _slope(self, call: Call, mask: Masks, rises: tuple[Tensor, Tensor], still: Images, step: int) -> Masks:
         """Gradient of the objective: through the network from the score, through the mask's own way by autograd.

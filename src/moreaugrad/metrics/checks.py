@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from moreaugrad import validate as options
+from moreaugrad.envelope.groups import check_groups
 from moreaugrad.registry import unknown
 
 
@@ -93,7 +94,7 @@ def groups(given: Any, shape: tuple[int, ...]) -> None:
             f"groups must be a number of cells per side, 'channels' or a label map, got {given!r}; superpixels are "
             "those of the image, which a map does not show: pass their label map"
         )
-    options.groups(given, shape)
+    check_groups(given, shape)
 
 
 def fits(maps: tuple[int, ...], x: tuple[int, ...]) -> None:

@@ -16,7 +16,7 @@ import moreaugrad as mg
 from certificate_fuzzer.cases import PRIORS, Case, Threshold, constant, method_of, pick
 from moreaugrad.data.arrays import read_cifar10
 from moreaugrad.model.lipschitz_bounds import lipschitz_bounds
-from moreaugrad.model.noise import antithetic
+from moreaugrad.model.smoothing import antithetic
 from moreaugrad.models.checkpoint import WeightsUnavailableError
 
 CAT = Path(__file__).parents[3] / "docs" / "chelsea.jpg"

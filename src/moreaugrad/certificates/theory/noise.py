@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad.certificates.theory.maps import check_epsilon, check_known, lip_prox, lip_vanilla, read_entries
+from moreaugrad.envelope.envelope import range_curvature
 from moreaugrad.model.bounded import check_range
 from moreaugrad.validate import at_least, not_negative, number, positive
 
@@ -77,7 +78,7 @@ def lam_range(low: float, high: float, sigma: float) -> float:
     """2 phi(1) (high - low)/sigma^2, lam and beta alike, for any f with values in [low, high]."""
     check_range(low, high)
     positive("sigma", sigma)
-    return 2 * _NORMAL.pdf(1) * (high - low) / sigma**2
+    return range_curvature(low, high, sigma)
 
 
 def gradient_cap(low: float, high: float, sigma: float) -> float:
@@ -85,13 +86,6 @@ def gradient_cap(low: float, high: float, sigma: float) -> float:
     check_range(low, high)
     positive("sigma", sigma)
     return _NORMAL.pdf(0) * (high - low) / sigma
-
-
-def certified_rho(lam: float, theta: float = 0.5) -> float:
-    """theta/lam: theta near 0 leaves the smoothed gradient, at 1 the minimiser is no longer unique."""
-    positive("lam", lam)
-    check_between("theta", theta, "the share of the largest certified rho; 0.5 is usual")
-    return theta / lam
 
 
 def curvature_at(p: float, sigma: float = 1.0, width: float = 1.0) -> Curvature:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,13 +21,12 @@ from torch import Tensor, nn
 from moreaugrad import validate
 from moreaugrad.attacks.checks_references import named, rescalable, run_as_it_is
 from moreaugrad.batch import total
-from moreaugrad.methods.base import Method
-from moreaugrad.methods.call import Call
+from moreaugrad.methods.base import Call, Method
 from moreaugrad.methods.deeplift.graph_rewrite import Elementwise, Largest, canonised
-from moreaugrad.model import targets
-from moreaugrad.model.model_version import mark
-from moreaugrad.model.prepared import Engine, numerics
-from moreaugrad.types import Images, Outcome, PerImage
+from moreaugrad.model import inputs
+from moreaugrad.model.prepared import Engine, fingerprint, numerics
+from moreaugrad.results import Explanation
+from moreaugrad.types import Images, PerImage
 
 log = logging.getLogger("moreaugrad")
 
@@ -58,7 +57,7 @@ class DeepLift(Method):
         validate.positive("eps", self.eps)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in Method.__getstate__(self).items() if key != "_copies"}
+        return {key: value for key, value in vars(self).items() if key != "_copies"}
 
     @cached_property
     def _copies(self) -> dict[str, Any]:
@@ -76,14 +75,14 @@ class DeepLift(Method):
     def has_convergence_delta(self) -> bool:
         return True
 
-    def _engine(self, x: Images, given: Sequence[Tensor], asked: int | None, graph: bool) -> Engine:
+    def _engine(self, x: Images, given: tuple[Tensor, ...], rows: int | None, graph: bool) -> Engine:
         """As for a map that is to be differentiated: the model as it is, in its own precision."""
-        return Method._engine(self, x, given, asked, graph=True)
+        return super()._engine(x, given, rows, graph=True)
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         assert call.baseline is not None
-        engine, seen = call.score.engine, mark(self.forward_func)
-        if seen is None:  # what a function holds on to may have changed
+        engine, seen = call.score.engine, fingerprint(self.forward_func)
+        if not seen:  # what a function holds on to may have changed
             self._copies.clear()
         found, scores = torch.empty_like(call.x), call.x.new_empty(2, len(call.x))  # scores of x0, of x
         start = 0
@@ -94,7 +93,7 @@ class DeepLift(Method):
             try:
                 multipliers, score = self._rows(call, padded, seen)
             except torch.OutOfMemoryError as error:
-                engine.halve(2 * size if size > 1 else 1, error)
+                engine.halve_rows(2 * size if size > 1 else 1, error)
                 continue
             found[start:stop], scores[:, start:stop] = multipliers[: stop - start], score[:, : stop - start]
             start = stop
@@ -103,13 +102,13 @@ class DeepLift(Method):
         parts = found * (call.x - call.baseline)
         gap = total(parts) - (scores[1] - scores[0])
         _mention_gaps(gap, scores, parts)
-        return Outcome(parts if self.multiply_by_inputs else found, gradients=call.each(2), residual=gap)
+        return Explanation(map=parts if self.multiply_by_inputs else found, gradients=call.each(2), residual=gap)
 
     def _rows(self, call: Call, rows: Tensor, seen: Any) -> tuple[Images, Float[Tensor, "2 r"]]:
         """Multipliers of these images, and the scores of baseline and image."""
         assert call.baseline is not None
-        owners = call.score.everyone(call.x)[rows].repeat(2)
-        arguments = [targets.row_of(each, owners, call.score.images) for each in call.score.arguments]
+        owners = call.score.owners(call.x)[rows].repeat(2)
+        arguments = [inputs.take_argument(each, owners, call.score.images) for each in call.score.arguments]
         with numerics("float32", call.x.is_cuda):
             network = self._network(call, call.x[rows.repeat(2)], arguments, seen)
             score = Scored(network, call, owners, [each for each in arguments if isinstance(each, Tensor)])
@@ -147,7 +146,7 @@ class Scored(nn.Module):
     def __init__(self, network: nn.Module, call: Call, owners: Tensor, arguments: list[Tensor]) -> None:
         super().__init__()
         self.network, self.of, self.arguments = network, call.score, arguments
-        self.target = targets.take(call.score.target, owners)
+        self.target = inputs.take_target(call.score.target, owners)
         self.exp = Elementwise(torch.exp)
         self.last = Elementwise(LAST[call.score.kind]) if call.score.kind in LAST else None
         self.values = torch.empty(0)
@@ -155,7 +154,7 @@ class Scored(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         output = self.network(*self.of.unpack(rows), *self.arguments)
         validate.target_fits(self.of.target, tuple(output.shape), self.of.kind)
-        score = targets.select(output, self.target)
+        score = inputs.select_target(output, self.target)
         if self.last is not None:
             precise = torch.float32 if rows.device.type == "mps" else torch.float64
             score = self.last(self.exp((output - score[:, None]).to(precise)).sum(1))

@@ -12,16 +12,15 @@ from torch import Tensor, nn
 from moreaugrad import validate
 from moreaugrad.batch import spread, total
 from moreaugrad.methods import checks_masks as mask_checks
-from moreaugrad.methods.base import Method
-from moreaugrad.methods.call import Call
+from moreaugrad.methods.base import Call, Method
 from moreaugrad.methods.fgvis.gradient_clipping import Guarded
 from moreaugrad.methods.mask_optimisation import PHOTO, bounded, chances, noisy
-from moreaugrad.model import targets
-from moreaugrad.model.model_version import mark
-from moreaugrad.model.noise import Smoothing
-from moreaugrad.model.prepared import Engine
+from moreaugrad.model import inputs
+from moreaugrad.model.prepared import Engine, fingerprint
 from moreaugrad.model.score import ClassScore
-from moreaugrad.types import Flags, Images, Outcome, PerImage
+from moreaugrad.model.smoothing import Smoothing
+from moreaugrad.results import Explanation
+from moreaugrad.types import Flags, Images, PerImage
 
 MODES = {"preservation": 1, "deletion": -1}  # the sign of the mask's size in what is minimised
 DEFENCES = ("filter", "clip")
@@ -59,12 +58,15 @@ class FGVis(Method):
             validate.not_negative("lam", self.lam)
         validate.positive("lr", self.lr)
         validate.at_least("budget", self.budget, 1)
-        validate.smooth(self.smoothing, Smoothing)
+        if self.smoothing is not None and not isinstance(self.smoothing, Smoothing):
+            raise TypeError(
+                f"smoothing must be a Smoothing or None, got {self.smoothing!r}; write Smoothing(noise_level=0.1)"
+            )
         mask_checks.pays(self.get_name(), self.budget, self._samples)
         validate.seed(self.seed)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_guards"}
+        return {key: value for key, value in vars(self).items() if key != "_guards"}
 
     @cached_property
     def _guards(self) -> list[tuple[Any, Engine]]:
@@ -79,7 +81,7 @@ class FGVis(Method):
     def _samples(self) -> int:
         return 1 if self.smoothing is None else self.smoothing.samples
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         if self.defence is None:
             return _Search(self, call, call.score).run()
         score = self._defended(call)
@@ -89,25 +91,25 @@ class FGVis(Method):
     def _defended(self, call: Call) -> ClassScore:
         """The score of the defended network, which takes the rows of x as further arguments."""
         score, x = call.score, call.x
-        owners, unpack = score.everyone(x), score.unpack
+        owners, unpack = score.owners(x), score.unpack
         whole = x.new_zeros(score.images, *x.shape[1:])
         whole[owners] = x
         clean = unpack(whole)
         follow = [isinstance(a, Tensor) and a.ndim > 0 and len(a) == score.images for a in score.arguments]
-        made_of = (mark(self.forward_func), len(clean), follow, score.engine.precision, score.engine.compile)
+        made_of = (fingerprint(self.forward_func), len(clean), follow, score.engine.precision, score.engine.compile)
         if not self._guards or self._guards[0][0] != made_of:
             assert isinstance(self.forward_func, nn.Module)
             network = Guarded(self.forward_func, len(clean), follow, clip=self.defence == "clip")
             one = owners[:1]
             network.settle(
-                [part[one] for part in clean], [targets.row_of(a, one, score.images) for a in score.arguments]
+                [part[one] for part in clean], [inputs.take_argument(a, one, score.images) for a in score.arguments]
             )
             self._guards[:] = [(made_of, Engine(network, score.engine.precision, score.engine.compile))]
         engine = self._guards[0][1]
         engine.rows = max(1, score.engine.rows // 2)  # for x runs along
         defended = replace(score, engine=engine, arguments=(*clean, *score.arguments))
-        if engine.body is None:
-            defended.prepare(x, defended.outputs(x))
+        if not engine.is_ready():
+            defended.prepare(x)
         return defended
 
 
@@ -126,15 +128,15 @@ class _Search:
         self.spent = torch.zeros_like(everyone)
         self.everyone = everyone
 
-    def run(self) -> Outcome:
+    def run(self) -> Explanation:
         method, x = self.method, self.call.x
         if method.lam is not None:
             lam = x.new_full((len(x),), method.lam)
             mask = self.descend(lam, method.budget // self.samples, 0, method.budget // self.samples)
-            return Outcome(self._map(mask), gradients=self.spent, eta=lam)
+            return Explanation(map=self._map(mask), gradients=self.spent, eta=lam)
         return self._best()
 
-    def _best(self) -> Outcome:
+    def _best(self) -> Explanation:
         """Halves a grid of weights: the larger one is, the sparser the map and the further from what is asked."""
         x, affordable = self.call.x, self.method.budget // self.samples
         grid = x.new_tensor(GRID) * PHOTO / x[0].numel()
@@ -156,7 +158,7 @@ class _Search:
             rank, eta = torch.where(better, found, rank), torch.where(better, grid[place], eta)
             met = met | holds
             place = place + torch.where(holds, stride, -stride)
-        return Outcome(best, gradients=self.spent, eta=eta, converged=met)
+        return Explanation(map=best, gradients=self.spent, eta=eta, converged=met)
 
     def descend(self, lam: PerImage, steps: int, before: int, whole: int) -> Images:
         """Steps on the mask, from all ones; images that are done stay as they are."""
@@ -179,10 +181,10 @@ class _Search:
         held = ((mask <= 0) & (pull > 0)) | ((mask >= 1) & (pull < 0))
         return (mask - self.method.lr * bounded(pull.masked_fill(held, 0))).clamp(0, 1)
 
-    def _slope(self, mask: Images, active: targets.Owners, step: int) -> tuple[PerImage, Images]:
+    def _slope(self, mask: Images, active: inputs.Owners, step: int) -> tuple[PerImage, Images]:
         """p_c of the masked images and its gradient at the mask."""
         x, rows = self.call.x[active], self.score.engine.rows
-        owners = self.score.everyone(self.call.x)[active]
+        owners = self.score.owners(self.call.x)[active]
         values, grads = x.new_empty(len(x)), torch.empty_like(x)
         for some, copies, chunk in noisy(x, self.sigma[active], self.smoothing, self.call.seed, step, rows):
             masked = (copies * mask[some, None]).flatten(0, 1)
@@ -191,7 +193,7 @@ class _Search:
             grads[some] = (copies * grad.view_as(copies)).mean(1)
         return values, grads
 
-    def _done(self, chance: PerImage, mask: Images, active: targets.Owners) -> Flags:
+    def _done(self, chance: PerImage, mask: Images, active: inputs.Owners) -> Flags:
         """Deletion ends where the class is gone: below what a search asks for, else no longer the likeliest."""
         if self.keep:
             return torch.zeros_like(chance, dtype=torch.bool)
@@ -205,7 +207,7 @@ class _Search:
             done[doubtful] = found < likeliest
         return done
 
-    def _holds(self, chance: PerImage, which: targets.Owners | slice = slice(None)) -> Flags:
+    def _holds(self, chance: PerImage, which: inputs.Owners | slice = slice(None)) -> Flags:
         """What a search asks of p_c(e). An image of which the class is unlikely from the start must lose more."""
         first = self.chance[which]
         return chance >= KEPT * first if self.keep else chance < DROPPED * (2 * first).clamp(max=1)

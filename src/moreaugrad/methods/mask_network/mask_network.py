@@ -14,14 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from moreaugrad import validate
-from moreaugrad.methods.base import Method
-from moreaugrad.methods.call import Call
+from moreaugrad.methods.base import Call, Method
 from moreaugrad.methods.mask_network import checks as masking
 from moreaugrad.methods.mask_network.networks import Encoder, Fingerprint, MaskNet
-from moreaugrad.model import targets
-from moreaugrad.model.model_version import mark
-from moreaugrad.model.prepared import numerics
-from moreaugrad.types import Outcome, Target
+from moreaugrad.model import inputs
+from moreaugrad.model.prepared import fingerprint, numerics
+from moreaugrad.results import Explanation
+from moreaugrad.types import Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +71,12 @@ class MaskNetwork(Method):
         own = ("_copies", "_known")  # of this process
         return {key: value for key, value in super().__getstate__().items() if key not in own}
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         masking.images(tuple(call.x.shape), len(call.packing.shapes))
         self._check()
         encoder = Encoder(masking.classifier(self.forward_func), self.trained.stages)
         network = self._network(call.x)
-        wanted = _classes(call.score.target, call.score.everyone(call.x), self.trained.classes)
+        wanted = _classes(call.score.target, call.score.owners(call.x), self.trained.classes)
         found: list[Tensor] = []
         while (done := sum(map(len, found))) < len(call.x):
             size = call.score.engine.rows
@@ -86,23 +85,23 @@ class MaskNetwork(Method):
             try:
                 found.append(self._masks(call, encoder, network, rows, wanted)[: len(call.x) - done])
             except torch.OutOfMemoryError as error:
-                call.score.engine.halve(size, error)
+                call.score.engine.halve_rows(size, error)
             call.watch(min(done + size, len(call.x)), len(call.x), {})
         coarse = torch.cat(found)
         large = F.interpolate(coarse, call.x.shape[2:], mode="bilinear", align_corners=False)
-        return Outcome(large.clamp(0, 1), gradients=call.each(0), coarse=coarse)
+        return Explanation(map=large.clamp(0, 1), gradients=call.each(0), coarse=coarse)
 
     def _masks(
         self, call: Call, encoder: Encoder, network: MaskNet, rows: Int[Tensor, "r"], wanted: Int[Tensor, "n"]
     ) -> Float[Tensor, "r 1 i j"]:
         score, x = call.score, call.x[rows]
-        owners = score.everyone(call.x)[rows]
-        extra = [targets.row_of(argument, owners, score.images) for argument in score.arguments]
+        owners = score.owners(call.x)[rows]
+        extra = [inputs.take_argument(argument, owners, score.images) for argument in score.arguments]
         with numerics("float32", x.is_cuda):
-            answer, maps = encoder(lambda: score.engine.original(score.unpack(x), extra))
+            answer, maps = encoder(lambda: score.engine(score.unpack(x), extra))
             output = validate.output(answer, len(x))
             masking.classes(output.reshape(len(x), -1).shape[1], network.classes)
-            if score.unseen and int(rows[0]) == 0:  # once: the target speaks of all images
+            if score.unchecked and int(rows[0]) == 0:  # once: the target speaks of all images
                 validate.target_fits(score.target, tuple(output.shape), score.kind)
             validate.finite_score(output.detach().reshape(len(x), -1).sum(1))
             found: Tensor = network([each.to(x.dtype) for each in maps], wanted[rows], self.confidence)
@@ -117,7 +116,7 @@ class MaskNetwork(Method):
     def _check(self) -> None:
         """Refuses a classifier with other weights; looked at anew only once they changed."""
         model: nn.Module = masking.classifier(self.forward_func)
-        seen = mark(model)
+        seen = fingerprint(model)
         if not self._known or self._known[0] != seen:
             named = self.trained if isinstance(self.network, MaskNet) else self.network
             masking.same_classifier(self.trained.fingerprint.same(Fingerprint.of(model)), named)
@@ -142,7 +141,7 @@ def _classes(target: Target, owners: Int[Tensor, "n"], classes: int) -> Int[Tens
     """The class of each image, from every form of a target that names one."""
     if target is None:
         return torch.zeros_like(owners)
-    own = targets.take(target, owners)
+    own = inputs.take_target(target, owners)
     if isinstance(own, tuple | int):
         own = [own] * len(owners)
     if isinstance(own, list):

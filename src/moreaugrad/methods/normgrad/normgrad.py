@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from moreaugrad import validate as common
 from moreaugrad.batch import spread
 from moreaugrad.methods import checks_layers
-from moreaugrad.methods.call import Call
+from moreaugrad.methods.base import Call
 from moreaugrad.methods.layer_capture import Seen, read
 from moreaugrad.methods.layer_search import Planes, last_convolution, last_layer, planes
 from moreaugrad.methods.layers import LayerMethod, enlarged
 from moreaugrad.methods.normgrad.receptive_field import POINT, SQUARE, direct, of_convolution, outer
-from moreaugrad.types import Outcome
+from moreaugrad.results import Explanation
 
 Coarse = Float[Tensor, "n 1 h w"]
 VARIANTS = ("conv1x1", "conv3x3", "scaling", "selective", "bias", "proper")
@@ -54,7 +54,7 @@ class NormGrad(LayerMethod):
         """The full names of the layers that were asked for."""
         return () if self.layers is None else checks_layers.layers(self.model, self.layers)
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         size = self.size(call)
         find = last_convolution if self.variant == "proper" else last_layer
         modules = self.modules(self._checked(self.told() or self.found(call, find)))
@@ -69,9 +69,9 @@ class NormGrad(LayerMethod):
         coarse = read(call.score, call.x, modules, make)
         call.watch(1, 1, {})
         if len(coarse) == 1:
-            return Outcome(enlarged(coarse[0], size), gradients=call.each(1), coarse=coarse[0])
+            return Explanation(map=enlarged(coarse[0], size), gradients=call.each(1), coarse=coarse[0])
         product = torch.stack([stretched(enlarged(part, size)) for part in coarse]).prod(0)
-        return Outcome(product, gradients=call.each(1))
+        return Explanation(map=product, gradients=call.each(1))
 
     def _map(self, layer: nn.Module, given: Tensor, a: Planes, g: Planes) -> Coarse:
         """Phase one, what each position adds, and phase two, its size, in one."""
