@@ -18,7 +18,6 @@ from scipy.special import erfinv, ndtr, ndtri
 
 import moreaugrad as mg
 from moreaugrad.certificates import theory as cert
-from moreaugrad.envelope.derivative import Solved
 from moreaugrad.envelope.envelope import Envelope
 from moreaugrad.envelope.priors import L1, Zero
 
@@ -763,8 +762,8 @@ def pulled(hessian, slope, x, delta, rho, eta, w, prior):
         return torch.stack([((v @ h) * v).sum(1) / 2 + v @ b, v.sum(1)], 1)
 
     problem = Envelope(ClassScore(Engine(forward), 0, 1), prior(x), rho, x, eta)
-    solved = Solved(problem, delta, torch.tensor([eta], dtype=torch.float64), mg.Slope(steps=20, tol=1e-14))
-    return solved.pull(w)[0].tolist()
+    derivative = mg.Implicit(steps=20, tol=1e-14)
+    return derivative.pull(problem, delta, torch.tensor([eta], dtype=torch.float64), w)[0].tolist()
 
 
 def test_t18_derivative_of_the_sparse_map():
