@@ -41,7 +41,7 @@ SLOW = {"derivative"}  # starts several processes
 
 def test_every_benchmark_has_a_small_version():
     known = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main()" in path.read_text()}
-    tested_elsewhere = {"plots", "mask_network", "violations", "certificates"}
+    tested_elsewhere = {"plots", "mask_network", "certificates"}
     assert known - tested_elsewhere == set(SMALL)
 
 

@@ -19,7 +19,7 @@ from scipy.special import erf, erfinv, kve, ndtr
 from scipy.stats import norm
 
 from moreaugrad.certificates import theory as cert
-from moreaugrad.certificates.theory.local_curvature import lam_steep
+from moreaugrad.certificates.theory.noise import lam_steep
 
 bend = cert.bend_lipschitz
 MOST = math.sqrt(2 / math.pi)
@@ -459,8 +459,8 @@ def test_certified_maps_are_unique_near_and_move_no_further(seed, dim, eta, thet
     assert first == near(second, abs=1e-7 * found.radius)
     assert np.linalg.norm(x + first - centre, axis=1).max() <= found.radius * (1 + 1e-9)
     moved = np.linalg.norm(first[:, None] - first, axis=2) / rho
-    apart = np.linalg.norm(x[:, None] - x, axis=2)
-    assert (moved <= found.lip * apart + 1e-9 * score.L).all()
+    distances = np.linalg.norm(x[:, None] - x, axis=2)
+    assert (moved <= found.lip * distances + 1e-9 * score.L).all()
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from flat_certify import certify
 from PIL import Image
 
 import moreaugrad as mg
-from moreaugrad.certificates.assumptions import Facts
-from moreaugrad.certificates.certificate import Certificate
+from moreaugrad.certificates.assumptions import KnownScore
+from moreaugrad.certificates.certificate import Certificate, TopKGuarantee
 from moreaugrad.certificates.theory import err_stein, gradient_cap
 from moreaugrad.cli import certify_report
 from moreaugrad.cli.certify_curve import curve, radius
@@ -192,16 +193,16 @@ def test_the_command_is_certify(folder, run, unpainted, typed, method, terms):
     made = mg.METHODS[method[0]](network, score=score, smoothing=smoothing, **method[1])
     target = 2 if "bird" in typed else None
     options = {"samples": 200, "rho": "certified", "seed": 7} | terms
-    (expected,) = mg.certify(made, x, target, 0.02, **options)
+    (expected,) = certify(made, x, target, 0.02, **options)
     found = told()
     for name, value in found["certificate"].items():
-        told_there = getattr(expected, name)
+        told_there = expected.record()[name]
         told_there = None if isinstance(told_there, float) and not math.isfinite(told_there) else told_there
         assert value == (pytest.approx(told_there, rel=1e-6) if isinstance(told_there, float) else told_there), name
     assert found["vacuous"] == expected.vacuous
     assert found["target"] == expected.target
     assert found["map_shape"] == list(expected.map.shape)
-    assert found["members"] == expected.members.nonzero().flatten().tolist()
+    assert found["members"] == expected.topk.members.nonzero().flatten().tolist()
 
 
 def test_what_is_known_of_the_network_decides_the_score(folder, run, unpainted):
@@ -389,8 +390,8 @@ def stepping(ends, asked):
     def at(epsilon):
         overlap = sum(epsilon <= end for end in ends)
         return Certificate(
-            recipe="smooth", assumption="", compared="ideal", epsilon=epsilon, alpha=0.0, sigma=None, samples=0,
-            k=len(ends), overlap=overlap, map=torch.ones(1), again=at,
+            recipe="smooth", assumption="", compared="ideal", epsilon=epsilon, alpha=0.0, map=torch.ones(1),
+            topk=TopKGuarantee(k=len(ends), overlap=overlap), restate=at,
         )  # fmt: skip
 
     return at(asked)
@@ -417,10 +418,10 @@ def test_radii_of_promises_without_end_or_beginning():
 
 @pytest.mark.parametrize(("recipe", "grid"), [("range", None), ("local", 8), ("local", 4)])
 def test_the_samples_that_are_named_lift_the_warning(recipe, grid):
-    x, facts = torch.zeros(1, 3, 224, 224), Facts((0.0, 2.0))
+    x, known = torch.zeros(1, 3, 224, 224), KnownScore((0.0, 2.0))
 
     def words(samples):
-        return foreseen(x, recipe, facts, Asked("moreau", 0.1, terms=DEFAULTS | {"grid": grid, "samples": samples}))
+        return foreseen(x, recipe, known, Asked("moreau", 0.1, terms=DEFAULTS | {"grid": grid, "samples": samples}))
 
     few = words(20)
     assert ("--grid 8" in few) == (grid is None)
@@ -432,7 +433,7 @@ def test_the_samples_that_are_named_lift_the_warning(recipe, grid):
 
 def test_nothing_is_foreseen_where_sampling_is_not_the_limit():
     asked = Asked("moreau", 0.1, terms=DEFAULTS | {"samples": 4})
-    assert foreseen(torch.zeros(1, 3, 8, 8), "lipschitz", Facts(lipschitz=1.0), asked) is None
+    assert foreseen(torch.zeros(1, 3, 8, 8), "lipschitz", KnownScore(lipschitz=1.0), asked) is None
 
 
 @pytest.fixture
@@ -456,7 +457,7 @@ def test_places_of_units(verdict):
     chosen[[144, 288 + 13]] = True  # of the second and of the third channel
     assert (certify_report._mask(entries, chosen) == mask).all()
     groups = verdict("group_sparse_moreau", {"groups": 3}).certificate
-    assert groups.units == "groups"
+    assert groups.topk.units == "groups"
     chosen = torch.zeros(9, dtype=torch.bool)
     chosen[5] = True
     expected = np.zeros((12, 12), bool)

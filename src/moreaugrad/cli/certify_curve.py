@@ -23,7 +23,7 @@ class Curve:
 
 def curve(certificate: Certificate) -> Curve:
     """From 0 to three times the asked epsilon; to where the promise ends if nothing was asked for."""
-    k, asked = certificate.k, certificate.epsilon
+    k, asked = certificate.topk.k, certificate.epsilon
     radii = {name: radius(certificate, count) for name, count in (("all", k), ("half", -(-k // 2)), ("one", 1))}
     last = -1.0 if radii["one"] is None else radii["one"]
     end = 3 * asked or (1.2 * last if 0 < last < math.inf else 1.0)
@@ -35,7 +35,7 @@ def curve(certificate: Certificate) -> Curve:
         steps = [end * (i / (POINTS - 1)) for i in range(POINTS)]
     jumps = [each for each in radii.values() if each is not None and steps[0] <= each <= end]
     epsilons = sorted({*steps, *jumps, asked} if steps[0] <= asked else {*steps, *jumps})
-    overlaps = [certificate.at(each).overlap if each <= 1.002 * last else 0 for each in epsilons]
+    overlaps = [certificate.at(each).topk.overlap if each <= 1.002 * last else 0 for each in epsilons]
     return Curve(epsilons, overlaps, radii, logarithmic)
 
 
@@ -43,7 +43,7 @@ def radius(certificate: Certificate, count: int) -> float | None:
     """The longest change, to a thousandth, that leaves so many of the top units."""
 
     def holds(epsilon: float) -> bool:
-        return certificate.at(epsilon).overlap >= count
+        return certificate.at(epsilon).topk.overlap >= count
 
     if not holds(0.0):
         return None

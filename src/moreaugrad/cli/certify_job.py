@@ -14,14 +14,11 @@ import torch
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.certificates import checks_theory as conditions
 from moreaugrad.certificates import theory
-from moreaugrad.certificates.assumptions import Facts, choose, gather
+from moreaugrad.certificates.assumptions import CertifyOptions, KnownScore, group_options
 from moreaugrad.certificates.certificate import Certificate
-from moreaugrad.certificates.certify import certify
-from moreaugrad.certificates.lipschitz_bounds import smoothness
-from moreaugrad.certificates.measurement import bends
-from moreaugrad.certificates.subspace import space_of
+from moreaugrad.certificates.certify import certify, make_plan
+from moreaugrad.certificates.measurement import Subspace
 from moreaugrad.cli import certify_report
 from moreaugrad.cli.certify import CERTIFIED, EXACT, RANKS
 from moreaugrad.cli.certify_trials import Trial, try_out
@@ -29,8 +26,8 @@ from moreaugrad.cli.jobs import DONE, class_number, load, prepare
 from moreaugrad.cli.method_options import make_method
 from moreaugrad.cli.request import Request
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.data.images import read_image
-from moreaugrad.model.bounded import Clipped, Odds, Votes
+from moreaugrad.model.bounded import Clipped, Votes, check_range
+from moreaugrad.model.lipschitz_bounds import lipschitz_bounds
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.pixels import in_pixels
 from moreaugrad.types import Item
@@ -55,11 +52,11 @@ class Asked:
     terms: Mapping[str, Any] = field(default_factory=dict)  # options of `certify`
 
     def __post_init__(self) -> None:
-        conditions.radius(self.epsilon)
-        conditions.level(self.terms["alpha"])
+        theory.check_epsilon(self.epsilon)
+        theory.check_alpha(self.terms["alpha"])
         validate.at_least("attack_steps", self.attack_steps, 0)
         if self.clip is not None:
-            conditions.score_range(*self.clip)
+            check_range(*self.clip)
         self._no_contradiction()
 
     def _no_contradiction(self) -> None:
@@ -145,18 +142,13 @@ def open_case(classifier: Classifier, x: Tensor, target: int | None, asked: Aske
     method = make_method(asked.method, network, {**options, **told})
     if asked.method == RANKS:
         return Case(classifier, method, x, target, asked, asked.terms)
-    given = Facts(asked.terms["bounds"], convex=asked.terms["convex"])
-    facts = (
-        Facts(Odds.bounds)
-        if asked.terms["centred"]
-        else gather(method, target, given, asked.terms["lipschitz"], asked.terms["curvature"])
-    )
-    recipe = choose(asked.terms["recipe"], facts, method.smoothing)
     rho = asked.terms["rho"]
-    if rho is None and bends(recipe, facts, asked.sigma)[0] > 0:  # else every rho is certified
-        rho = CERTIFIED
-    terms = {**asked.terms, "recipe": recipe, "rho": rho}
-    return Case(classifier, method, x, target, asked, terms, foreseen(x, recipe, facts, asked))
+    terms = {**asked.terms, "rho": CERTIFIED if rho is None else rho}
+    plan = make_plan(method, target, CertifyOptions(**group_options(terms)))
+    if rho is None and not plan.known.bound_curvature(plan.recipe, plan.sigma)[0] > 0:  # then every rho is certified
+        terms["rho"] = None
+    terms["recipe"] = plan.recipe
+    return Case(classifier, method, x, target, asked, terms, foreseen(x, plan.recipe, plan.known, asked))
 
 
 def _score(asked: Asked, classifier: Classifier, target: int) -> str | None:
@@ -168,23 +160,20 @@ def _score(asked: Asked, classifier: Classifier, target: int) -> str | None:
     if asked.terms["centred"] or asked.terms["recipe"] in ("range", "local"):
         return "prob"
     try:
-        known = smoothness(classifier, of=target)
+        known = lipschitz_bounds(classifier, of=target)
     except (TypeError, ValueError):  # a layer without constants
         return "prob"
     return "logit" if asked.sigma is not None or math.isfinite(known.curvature) else "prob"
 
 
-def foreseen(x: Tensor, recipe: str, facts: Facts, asked: Asked) -> str | None:
+def foreseen(x: Tensor, recipe: str, known: KnownScore, asked: Asked) -> str | None:
     """Why the certificate must be vacuous, where the error of sampling alone passes every gradient there can be."""
-    if recipe not in ("range", "local"):
+    if recipe not in ("range", "local") or asked.sigma is None:
         return None
-    assert facts.bounds is not None
-    assert asked.sigma is not None
     grid, samples, alpha = (asked.terms[name] for name in ("grid", "samples", "alpha"))
-    size = space_of(x, grid).size
-    conditions.score_range(*facts.bounds)
-    error = theory.err_stein(size, samples, alpha, asked.sigma, facts.width)
-    longest = theory.gradient_cap(*facts.bounds, asked.sigma)
+    size = Subspace(tuple(x.shape[1:]), grid).size
+    error = theory.err_stein(size, samples, alpha, asked.sigma, known.width)
+    longest = theory.gradient_cap(known.bounds[0], known.bounds[1], asked.sigma)
     if error <= longest:
         return None
     needed = _round_up(samples * (error / longest) ** 2)
@@ -206,8 +195,8 @@ def _round_up(value: float) -> int:
 def judge(case: Case) -> Verdict:
     """The certificate; and, where it promises anything at all, attacks that try it."""
     began = perf_counter()
-    (certificate,) = certify(case.method, case.x, case.target, case.asked.epsilon, **case.terms)
+    (certificate,) = certify(case.method, case.x, case.target, case.asked.epsilon, **group_options(case.terms))
     seconds = {"certificate": round(perf_counter() - began, 3)}
-    pointless = case.hopeless or not case.asked.attack_steps or not certificate.at(0).overlap
+    pointless = case.hopeless or not case.asked.attack_steps or not certificate.at(0).topk.overlap
     trials = () if pointless else try_out(case, certificate)
     return Verdict(case, certificate, trials, seconds | {"all": round(perf_counter() - began, 3)})

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from moreaugrad.cli.certify_job import Case, Verdict
 
 ANY = "any"  # in place of an infinite radius
-_OBJECTS = ("members", "map", "method", "target", "scores", "kept", "again")  # not for JSON as they are
 
 
 def facts(verdict: Verdict) -> dict[str, Any]:
@@ -45,11 +44,11 @@ def facts(verdict: Verdict) -> dict[str, Any]:
         "probability_of_target": float(chances[case.target]),
         "vacuous": found.vacuous,
         "foreseen": case.hopeless,
-        "certificate": {each.name: getattr(found, each.name) for each in fields(found) if each.name not in _OBJECTS},
+        "certificate": found.record(),
         "words": str(found),
         "map_shape": list(found.map.shape),
         "top": found.top(found.map).nonzero().flatten().tolist(),
-        "members": None if found.members is None else found.members.nonzero().flatten().tolist(),
+        "members": None if found.topk.members is None else found.topk.members.nonzero().flatten().tolist(),
         "radii": {name: ANY if each == math.inf else each for name, each in line.radii.items()},
         "curve": {"epsilon": line.epsilons, "overlap": line.overlaps, "logarithmic": line.logarithmic},
         "trials": [asdict(each) for each in verdict.trials],
@@ -75,10 +74,10 @@ def lines(verdict: Verdict, known: dict[str, Any]) -> list[str]:
     found, units = verdict.certificate, _units(verdict.case, verdict.certificate)
     said = f"{known['key']}: {_target(known)}, probability {known['probability_of_target']:.3f}"
     said += "" if known["predicted"] == known["target"] else f" (class {known['predicted']} is predicted)"
-    told_all = [said, str(found), _reach(known, found.k, units)]
+    told_all = [said, str(found), _reach(known, found.topk.k, units)]
     if verdict.trials:
         parts = ", ".join(_trial(each) for each in verdict.trials)
-        told_all.append(f"Tried: of the top {found.k} {units} there stayed {parts}.")
+        told_all.append(f"Tried: of the top {found.topk.k} {units} there stayed {parts}.")
     if any(each.overlap < each.promised for each in verdict.trials):
         told_all.append(
             "Fewer stayed than promised: the map of a changed input was measured with an error of its own, which "
@@ -92,9 +91,9 @@ def lines(verdict: Verdict, known: dict[str, Any]) -> list[str]:
 def picture(verdict: Verdict, known: dict[str, Any]) -> Figure:
     """Input, map with its certified units, and the promise against epsilon."""
     case, found = verdict.case, verdict.certificate
-    k, units = found.k, _units(case, found)
-    top, sure = (None if each is None else _mask(found, each) for each in (found.top(found.map), found.members))
-    marked = certified.MarkedMap(_sizes(found), top if found.norm else None, sure, _legend(found))
+    k, units = found.topk.k, _units(case, found)
+    top, sure = (None if each is None else _mask(found, each) for each in (found.top(found.map), found.topk.members))
+    marked = certified.Marked(_sizes(found), top if found.change.norm else None, sure, _legend(found))
     alone = next((each.overlap / k for each in verdict.trials if each.kind == NOISE_ALONE), None)
     length = "pixels, 0..1" if case.asked.pixels else "units of the input"
     promise = certified.CertifiedCurve(
@@ -107,7 +106,7 @@ def picture(verdict: Verdict, known: dict[str, Any]) -> Figure:
         known["curve"]["logarithmic"],
         f"VACUOUS\nat {found.epsilon:g}" if found.vacuous else "",
     )
-    headline = f"at least {found.overlap} of the top {k} {units} stay"
+    headline = f"at least {found.topk.overlap} of the top {k} {units} stay"
     headline = f"VACUOUS, promises nothing: {headline}" if found.vacuous else headline
     title = f"{case.asked.method} by {found.recipe}, changes up to {found.epsilon:g}: {headline}"
     names = (f"input\n{cut(_target(known))}", f"map of {units}\n{_noise(found)}")
@@ -116,12 +115,12 @@ def picture(verdict: Verdict, known: dict[str, Any]) -> Figure:
 
 def _legend(found: Certificate) -> tuple[str, str]:
     """What is known of each unit, and what of the rest together."""
-    if found.members is None:
-        return "", f"top {found.k}, of which at least {found.overlap} stay, but not known which"
-    sure = int(found.members.sum())
-    others = f"the other {found.k - sure} of the top {found.k}" if sure else f"top {found.k}"
-    more = f", of which at least {found.overlap - sure} stay" if found.overlap > sure else ""
-    return f"each surely stays: {sure} of the top {found.k}", others + more
+    if found.topk.members is None:
+        return "", f"top {found.topk.k}, of which at least {found.topk.overlap} stay, but not known which"
+    sure = int(found.topk.members.sum())
+    others = f"the other {found.topk.k - sure} of the top {found.topk.k}" if sure else f"top {found.topk.k}"
+    more = f", of which at least {found.topk.overlap - sure} stay" if found.topk.overlap > sure else ""
+    return f"each surely stays: {sure} of the top {found.topk.k}", others + more
 
 
 def _trial(tried: Trial) -> str:
@@ -131,27 +130,26 @@ def _trial(tried: Trial) -> str:
 
 
 def _noise(found: Certificate) -> str:
-    noise = "no noise" if found.sigma is None else f"sigma {found.sigma:g}"
-    return noise if found.rho is None else f"{noise}, rho {found.rho:.3g}"
+    noise = "no noise" if found.constants.sigma is None else f"sigma {found.constants.sigma:g}"
+    return noise if found.constants.rho is None else f"{noise}, rho {found.constants.rho:.3g}"
 
 
 def _units(case: Case, found: Certificate) -> str:
-    return "cells" if case.terms["grid"] is not None and found.units == "pixels" else found.units
+    return "cells" if case.terms["grid"] is not None and found.topk.units == "pixels" else found.topk.units
 
 
 def _sizes(found: Certificate) -> Tensor:
     """One number per place."""
-    assert found.scores is not None
-    scores = found.scores(found.map[None])[0]
+    scores = found.topk.sizes(found.map[None])[0]
     shape = found.map.shape[1:]
-    return scores.view(shape) if found.units == "pixels" else found.map.norm(dim=0)
+    return scores.view(shape) if found.topk.units == "pixels" else found.map.norm(dim=0)
 
 
 def _mask(found: Certificate, chosen: Tensor) -> certified.Mask:
     """Which places belong to the chosen units."""
     chosen = chosen.cpu()
     groups = getattr(found.method, "groups", None)
-    if found.units == "groups" and isinstance(groups, Tensor):
+    if found.topk.units == "groups" and isinstance(groups, Tensor):
         chosen = chosen[groups.cpu().reshape(-1)]
     if chosen.numel() == found.map.numel():
         chosen = chosen.view(found.map.shape).any(0)
@@ -179,7 +177,7 @@ def _target(known: dict[str, Any]) -> str:
 def _told(case: Case, found: Certificate) -> dict[str, Any]:
     """The options of the method, with what was frozen at this input."""
     eta = getattr(found.method, "eta", None)
-    frozen = {"rho": found.rho, "eta": eta if isinstance(eta, float) else None}
+    frozen = {"rho": found.constants.rho, "eta": eta if isinstance(eta, float) else None}
     return told(case.method) | {name: value for name, value in frozen.items() if value is not None}
 
 

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from moreaugrad.attacks.topk import TopK
+from moreaugrad.certificates.assumptions import group_options
 from moreaugrad.certificates.certificate import Certificate
 from moreaugrad.certificates.certify import certify
-from moreaugrad.certificates.subspace import space_of
+from moreaugrad.certificates.measurement import Subspace
 from moreaugrad.cli.certify import RANKS
 from moreaugrad.methods.moreau import GroupSparseMoreauGrad, MoreauGrad
 from moreaugrad.model.bounded import Odds
@@ -47,7 +48,7 @@ class Trial:
 
 def try_out(case: Case, certificate: Certificate) -> tuple[Trial, ...]:
     """The input itself on new noise, where there is any, and the best attack found of each length."""
-    found = [_measured(case, certificate, NOISE_ALONE, 0.0, case.x, 0)] if certificate.samples else []
+    found = [_measured(case, certificate, NOISE_ALONE, 0.0, case.x, 0)] if certificate.accuracy.samples else []
     scout = Scout.of(case, certificate)
     epsilons = [each * certificate.epsilon for each in MULTIPLES if certificate.epsilon > 0]
     for number, epsilon in enumerate(epsilons, 1):
@@ -75,7 +76,7 @@ class Scout:
         """Inputs within epsilon: one by an attack on the map, where it has a slope, and some in random directions."""
         x, generator = self.case.x, torch.Generator().manual_seed(1)
         if self.method.differentiable:
-            share = self.certificate.k / self.top.numel()
+            share = self.certificate.topk.k / self.top.numel()
             steps, box = self.case.asked.attack_steps, self.case.classifier.box
             attack = TopK(self.method, epsilon, k=share, per_pixel=x.ndim == 4, steps=steps, box=box)
             try:
@@ -91,7 +92,7 @@ class Scout:
 
     def _top(self, at: Tensor) -> Tensor:
         found = self.method.attribute(at, self.case.target).detach()
-        space = space_of(at, self.case.terms["grid"])
+        space = Subspace(tuple(at.shape[1:]), self.case.terms["grid"])
         return self.certificate.top(space.project(found)[0].to(self.certificate.map))
 
 
@@ -119,14 +120,14 @@ def _sloped(case: Case, method: MoreauGrad) -> Any:
 def _measured(case: Case, certificate: Certificate, kind: str, epsilon: float, at: Tensor, number: int) -> Trial:
     """The map of the changed input by the same terms, with all frozen that was found at the input itself."""
     method, terms = certificate.method, dict(case.terms)
-    terms |= {"k": certificate.k}
+    terms |= {"k": certificate.topk.k}
     if case.asked.method != RANKS:
         terms |= {"rho": None, "centred": False}  # the method has both
     if isinstance(method, GroupSparseMoreauGrad) and terms["grid"] is not None:
         method = replace(method, groups=terms["grid"])
     if terms["seed"] is not None:
         terms["seed"] = independent_seed(terms["seed"], 10 + number)  # not the noise that the certificate knows
-    (other,) = certify(method, at, case.target, 0.0, **terms)
+    (other,) = certify(method, at, case.target, 0.0, **group_options(terms))
     length = float((at - case.x).double().norm())
-    promised = certificate.at(max(epsilon, length)).overlap
+    promised = certificate.at(max(epsilon, length)).topk.overlap
     return Trial(kind, epsilon, length, certificate.overlap_with(other.map), promised)

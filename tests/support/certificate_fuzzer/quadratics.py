@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from benchmarks.violation_cases import (
+from certificate_fuzzer.cases import (
     Case,
     Threshold,
     constant,
@@ -44,7 +44,7 @@ class Quadratic(nn.Module):
 
 
 def make(kind: str, prior: str, draw: torch.Generator, size: int | None = None) -> Case:
-    """A case of that kind; sizes and constants are drawn where they are not told."""
+    """A case of that kind; sizes and constants are drawn unless they are given."""
     size = size or pick(SIZES, draw)
     rho, lam, beta = curvatures(draw)
     if prior == "none" and kind == "sharp":

@@ -21,7 +21,7 @@ Choice = TypeVar("Choice")
 
 @dataclass(frozen=True, eq=False)
 class Threshold:
-    """The prior as this search knows it, apart from the package: units (labels of the entries), and their weight.
+    """The prior as this search knows it, independent of the package: units (labels of the entries), and their weight.
 
     A unit of the dual gradient G keeps the share 1 - eta/|G_S|; `heights` are below zero where it is dropped.
     """
@@ -90,12 +90,12 @@ def constant(rho: float, lam: float, beta: float, prior: str) -> float:
 
 def method_of(score: Any, rho: float, prior: str, threshold: Threshold, **options: Any) -> Any:
     """The package's map of that score, solved as far as float64 goes."""
-    told = {"rho": rho, "smoothing": None, "budget": 1_500, **options}
+    options = {"rho": rho, "smoothing": None, "budget": 1_500, **options}
     if prior == "none":
-        return mg.MoreauGrad(score, **told)
+        return mg.MoreauGrad(score, **options)
     if prior == "l1":
-        return mg.SparseMoreauGrad(score, eta=threshold.eta, **told)
-    return mg.GroupSparseMoreauGrad(score, eta=threshold.eta, groups=threshold.labels, **told)
+        return mg.SparseMoreauGrad(score, eta=threshold.eta, **options)
+    return mg.GroupSparseMoreauGrad(score, eta=threshold.eta, groups=threshold.labels, **options)
 
 
 def units(prior: str, size: int, draw: torch.Generator) -> Tensor:
