@@ -13,7 +13,7 @@ from captum.metrics import infidelity, sensitivity_max
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.methods.mask_network.checks import classifier
+from moreaugrad.methods.mask_network.encoder import find_classifier
 from moreaugrad.model import targets
 from moreaugrad.training.mask_loop import fresh
 from moreaugrad.training.mask_recipe import Recipe
@@ -84,7 +84,7 @@ class Seeing(nn.Module):
 def masking(net):
     """A mask network for this model, untrained."""
     like = next(net.parameters())
-    return fresh(Recipe(width=8), classifier(net), like.new_zeros(2, 3, 16, 16).detach())[0].eval()
+    return fresh(Recipe(width=8), find_classifier(net), like.new_zeros(2, 3, 16, 16).detach())[0].eval()
 
 
 def shape_of(name, x):
