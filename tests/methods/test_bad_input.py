@@ -55,7 +55,7 @@ def test_inputs_and_targets(name, x, target, kind, says):
     if name == "mask_network":
         options["network"] = fresh(Recipe(width=8), find_classifier(model), torch.zeros(2, 1, 2, 3))[0].eval()
     with pytest.raises(kind, match=says):
-        mg.METHODS[name](model, **options).attribute(x, target)
+        mg.METHODS[name](model, **options).attribute(x, target=target)
 
 
 def test_captums_rule_for_a_missing_target():

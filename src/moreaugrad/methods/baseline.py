@@ -27,7 +27,7 @@ class BaselineMethod(Method):
         if self.baseline is not None and not isinstance(self.baseline, str):
             raise TypeError(
                 f"baseline must be one of {list(NAMED)}, got {type(self.baseline).__name__}; "
-                "give a tensor with the call: attribute(x, tensor, target)"
+                "give a tensor with the call: attribute(x, target=target, baselines=tensor)"
             )
         if self.baseline not in (None, *NAMED):
             raise unknown("baseline", self.baseline, list(NAMED))

@@ -91,7 +91,7 @@ class IntegratedGradients(BaselineMethod):
         return self.steps
 
     @log_usage()  # type: ignore[untyped-decorator]
-    def attribute(  # type: ignore[override]
+    def attribute(
         self,
         inputs: Tensor | tuple[Tensor, ...],
         baselines: Any = None,

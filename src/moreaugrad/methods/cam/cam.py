@@ -16,7 +16,7 @@ from moreaugrad.methods.cam.layer_capture import LayerRecord, capture_layers
 from moreaugrad.methods.cam.layer_search import Planes, find_last_layer, find_pooled_head, to_planes, unfit_head
 from moreaugrad.methods.cam.layers import SingleLayerMethod, enlarge
 from moreaugrad.model import targets
-from moreaugrad.types import Outcome
+from moreaugrad.types import Outcome, Target
 
 PerChannel = Float[Tensor, "n k"]
 Coarse = Float[Tensor, "n 1 h w"]
@@ -150,7 +150,7 @@ class GradCamPlusPlus(SingleLayerMethod):
 
 
 def _class_map(
-    name: str, features: Planes, linear: nn.Linear, target: targets.Target, score: Float[Tensor, "n"]
+    name: str, features: Planes, linear: nn.Linear, target: Target, score: Float[Tensor, "n"]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """CAM, how far its mean is from the logit, and the largest logit that the features give."""
     if features.shape[1] != linear.in_features:

@@ -99,7 +99,8 @@ class SingleLayerMethod(LayerMethod):
 
 def layer_name(model: nn.Module, layer: object) -> str:
     """The full name of a layer: of a module, or of a name that may leave out the wrapper of the network."""
-    modules = {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
+    every = model.named_modules(remove_duplicate=False)
+    modules: dict[str, nn.Module] = {name: module for name, module in every if name}
     if isinstance(layer, nn.Module):
         for name, module in modules.items():
             if module is layer:

@@ -87,7 +87,7 @@ class DeepLift(BaselineMethod):
         return True
 
     @log_usage()  # type: ignore[untyped-decorator]
-    def attribute(  # type: ignore[override]
+    def attribute(
         self,
         inputs: Tensor | tuple[Tensor, ...],
         baselines: Any = None,
@@ -258,7 +258,7 @@ def _warn_of_gaps(gap: PerImage, before: PerImage, after: PerImage, parts: Image
     if bool(wide.any()):
         worst = gap.abs().argmax()
         log.warning(
-            "%d of %d maps do not sum to the score's rise over the baseline (at worst %.2g is missing of %.2g): "
+            "%d of %d maps do not sum up to the score's rise over the baseline (at worst %.2g is missing of %.2g): "
             "DeepLIFT's rules do not serve the model, or its precision is low; integrated gradients serve any",
             int(wide.sum()),
             len(gap),

@@ -40,10 +40,8 @@ class Encoder:
 
         def note(name: str, _: nn.Module, given: Any, output: Any) -> None:
             found = as_map(output)
-            fits = found is not None and len(found) == len(x) and same_proportions(*found.shape[2:], image)
-            sizes.setdefault(name, set()).add(
-                (found.shape[2], found.shape[3]) if found is not None and fits else (0, 0)
-            )
+            size = (0, 0) if found is None or len(found) != len(x) else (found.shape[2], found.shape[3])
+            sizes.setdefault(name, set()).add(size if same_proportions(size[0], size[1], image) else (0, 0))
             order.append(name)
 
         image = x.shape[2], x.shape[3]

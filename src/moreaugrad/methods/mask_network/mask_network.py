@@ -172,7 +172,9 @@ def _require_images(shape: tuple[int, ...], inputs: int) -> None:
 
 def _require_classes(found: int, wanted: int) -> None:
     if found != wanted:
-        raise ValueError(f"the mask network knows {wanted} classes, got a classifier with {found}; train it again: {TRAIN}")
+        raise ValueError(
+            f"the mask network knows {wanted} classes, got a classifier with {found}; train another: {TRAIN}"
+        )
 
 
 def _class_numbers(target: Target, owners: Int[Tensor, "n"], classes: int) -> Int[Tensor, "n"]:

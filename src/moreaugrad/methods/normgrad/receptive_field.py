@@ -54,8 +54,8 @@ def window_of(layer: nn.Conv2d, given: Tensor, output: Tensor) -> Window:
             pair = (whole // 2, whole - whole // 2)
         pads += pair
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-    sides: Any = (layer.kernel_size, layer.stride, layer.dilation, tuple(pads))
-    return Window(*sides, mode, layer.groups)
+    sides: list[Any] = [layer.kernel_size, layer.stride, layer.dilation, tuple(pads)]
+    return Window(sides[0], sides[1], sides[2], sides[3], mode, layer.groups)
 
 
 def aggregate_products(a: Float[Tensor, "n k h w"], g: Float[Tensor, "n m h2 w2"], window: Window, how: str) -> Tensor:
