@@ -91,7 +91,7 @@ class DeepLift(Cache, BaselineMethod):
 
         Args:
             inputs: images (N, ...), or a tuple of inputs.
-            baselines: a number, a tensor shaped like the inputs or one of them, or a tuple of these; None: the method's.
+            baselines: a number, a tensor shaped like the inputs or one of them, or a tuple; None: the method's own.
             target: the class or classes to explain, in any of Captum's forms.
             additional_forward_args: further arguments of the model.
             return_convergence_delta: whether to return the completeness gap (N,) too.
