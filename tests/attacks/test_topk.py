@@ -580,7 +580,7 @@ def test_nothing_is_left_behind_after_an_exception_at_any_call(options):
 def test_an_attack_does_not_draw_the_noise_of_the_method():
     """With the same seed on both sides: the attacker would move along the very vectors that are averaged over."""
     from moreaugrad.attacks.space import Space
-    from moreaugrad.model.noise import antithetic
+    from moreaugrad.model.smoothing import antithetic
 
     x = torch.zeros(1, 3, 8, 8)
     theirs = antithetic((3, 8, 8), 64, 0, 0, x).flatten(1)

@@ -21,7 +21,7 @@ from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.space import NORMS, Space, distance, pixels
 from moreaugrad.attacks.victim import Maps, Victim, outputs, settled, smoothed
 from moreaugrad.batch import spread
-from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch, unwatched
+from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch, ignore_progress
 
 log = logging.getLogger("moreaugrad")
 
@@ -54,7 +54,7 @@ class Attack:
 
     def perturb(self, inputs: Tensor, target: Target = None, *, callback: Watch | None = None) -> Attacked:
         """Attacked inputs, one for each; without a target the map of the predicted class is attacked."""
-        return self._attack(inputs, target, lambda space, victim: self.run(space, victim, callback or unwatched))
+        return self._attack(inputs, target, lambda space, victim: self.run(space, victim, callback or ignore_progress))
 
     def _attack(self, inputs: Tensor, target: Target, run: Callable[[Space, Victim], Attacked]) -> Attacked:
         x = rules.images(inputs)

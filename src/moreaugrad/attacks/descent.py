@@ -16,7 +16,7 @@ from torch import Tensor
 
 from moreaugrad.attacks.space import Space
 from moreaugrad.batch import norm, spread
-from moreaugrad.types import Flags, Images, PerImage, Watch, unwatched
+from moreaugrad.types import Flags, Images, PerImage, Watch, ignore_progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ def descend(
     steps: int,
     restarts: int = 1,
     seed: int = 0,
-    watch: Watch = unwatched,
+    watch: Watch = ignore_progress,
 ) -> Found:
     """Walks `steps` steps from each start and looks at every point, the last one too."""
     best, objective = space.x, aim.value(space.x)

@@ -28,7 +28,7 @@ from moreaugrad.attacks.topk import salience
 from moreaugrad.attacks.victim import Victim, on, outputs, settled
 from moreaugrad.batch import total
 from moreaugrad.model.prepared import numerics
-from moreaugrad.types import Images, Watch, unwatched
+from moreaugrad.types import Images, Watch, ignore_progress
 
 log = logging.getLogger("moreaugrad")
 
@@ -108,7 +108,7 @@ class ModelFooling(Attack):
             judged = list(_once("validation", data if validation is None else validation, where))
             asked.some("validation", judged)
             x, y = (torch.cat(parts) for parts in zip(*judged, strict=True))
-            return self._fooled(data, (x.clone(), y), fooling, callback or unwatched)
+            return self._fooled(data, (x.clone(), y), fooling, callback or ignore_progress)
 
     def run(self, space: Space, victim: Victim, watch: Watch) -> Fooled:
         own = space.x, victim.target

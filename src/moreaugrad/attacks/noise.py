@@ -13,7 +13,7 @@ from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.space import NORMS, Space
 from moreaugrad.attacks.victim import Victim
 from moreaugrad.batch import spread
-from moreaugrad.model.noise import Smoothing, antithetic, apart
+from moreaugrad.model.smoothing import Smoothing, antithetic, independent_seed
 from moreaugrad.types import Images, Watch
 
 
@@ -43,7 +43,7 @@ class Noise(Attack):
         return self._result(space, victim, at, success, -length, trace, torch.zeros_like(victim.target))
 
     def _once(self, space: Space) -> Images:
-        noise = antithetic(tuple(space.x.shape[1:]), 1, apart(self.seed, 2), 0, space.x)
+        noise = antithetic(tuple(space.x.shape[1:]), 1, independent_seed(self.seed, 2), 0, space.x)
         return space.clip(space.x + Smoothing(noise_level=self.epsilon).scale(space.x) * noise)
 
     def _redrawn(self, space: Space, victim: Victim, watch: Watch) -> Images:

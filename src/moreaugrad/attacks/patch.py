@@ -24,9 +24,9 @@ from moreaugrad.attacks.topk import salience
 from moreaugrad.attacks.victim import Victim, outputs
 from moreaugrad.batch import total
 from moreaugrad.metrics.maps import require_boolean
-from moreaugrad.model.noise import antithetic, apart
 from moreaugrad.model.prepared import Engine
 from moreaugrad.model.score import ClassScore, safe_rows
+from moreaugrad.model.smoothing import antithetic, independent_seed
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch
 
 Mask = Bool[Tensor, "h w"]
@@ -217,7 +217,9 @@ class PatchSteps:
     def start(self, space: Space, aim: Aim, seed: int, restart: int) -> Images:
         colours = torch.zeros_like(space.x)
         if restart:
-            colours = antithetic(tuple(space.x.shape[1:]), 1, apart(seed, 3), restart, space.x).expand_as(space.x)
+            colours = antithetic(tuple(space.x.shape[1:]), 1, independent_seed(seed, 3), restart, space.x).expand_as(
+                space.x
+            )
             if space.low is not None and space.high is not None:  # uniform in the box
                 colours = space.low + (space.high - space.low) * (1 + torch.erf(colours / 2**0.5)) / 2
         return space.project(torch.where(self.mask, colours, space.x))

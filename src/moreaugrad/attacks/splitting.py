@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from moreaugrad.envelope.priors_group import Group
+from moreaugrad.envelope.priors import Group
 from moreaugrad.types import Images
 
 

@@ -17,7 +17,8 @@ from moreaugrad.attacks.space import Space
 from moreaugrad.attacks.splitting import GroupSparse, Splitting, Within
 from moreaugrad.attacks.victim import Victim
 from moreaugrad.batch import norm, spread
-from moreaugrad.envelope.groups import make_groups
+from moreaugrad.envelope.groups import check_groups
+from moreaugrad.envelope.priors import Group
 from moreaugrad.model.score import ClassScore
 from moreaugrad.types import Flags, Images, PerImage, Watch
 
@@ -63,7 +64,7 @@ class Structured(ClassAttack):
             validate.flag(name, getattr(self, name))
 
     def _space(self, x: Images) -> Space:
-        validate.groups(self.groups, tuple(x.shape))
+        check_groups(self.groups, tuple(x.shape))
         return Attack._space(self, x)
 
     def run(self, space: Space, victim: Victim, watch: Watch) -> Attacked:
@@ -83,7 +84,7 @@ class Structured(ClassAttack):
 
     def _sparse(self, space: Space) -> GroupSparse:
         low, high = _ends(space)
-        group = make_groups(self.groups, space.x)
+        group = Group(self.groups).for_batch(space.x)
         return GroupSparse(group, low, high, self.gamma, self.tau, self.rho, self.alpha, bool(self.official))
 
     def _within(self, space: Space, change: Images) -> Within:

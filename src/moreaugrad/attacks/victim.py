@@ -11,10 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from moreaugrad.attacks import checks
-from moreaugrad.model.noise import settle
 from moreaugrad.model.prepared import Engine, numerics
-from moreaugrad.model.score import ClassScore, padded_to, safe_rows
-from moreaugrad.model.surgery import frozen, has_kinks, with_softplus
+from moreaugrad.model.score import ClassScore, pad, safe_rows
+from moreaugrad.model.smoothing import draw_seed
+from moreaugrad.model.surgery import freeze, has_kinks, with_softplus
 from moreaugrad.types import Flags, Images
 
 log = logging.getLogger("moreaugrad")
@@ -54,7 +54,7 @@ def outputs(model: Any, x: Images) -> Float[Tensor, "n k"]:
     """Logits without a gradient, in the chunks of the core."""
     engine = Engine(model)
     engine.rows = safe_rows(x)
-    found = ClassScore(engine, None, len(x)).outputs(x.detach(), targeted=False)
+    found = ClassScore(engine, None, len(x)).outputs(x.detach(), check_target=False)
     checks.class_scores(found)
     return found
 
@@ -66,16 +66,16 @@ def logits(model: Any, x: Images) -> Float[Tensor, "n k"]:
     score, found = ClassScore(engine, None, len(x)), []
     for start in range(0, len(x), engine.rows):
         some = slice(start, start + engine.rows)
-        rows, owners = padded_to(x[some], score.everyone(x)[some], engine.rows)
+        rows, owners = pad(x[some], score.owners(x)[some], engine.rows)
         with numerics("float32", x.is_cuda):
-            found.append(score.told(engine.original, rows, owners)[: len(x) - start])
+            found.append(score.run(rows, owners, plain=True)[: len(x) - start])
     return torch.cat(found)
 
 
 def settled(method: Any) -> Any:
     """The method with a seed that stays: an attack must see the same noise at every step."""
     seed = getattr(method, "seed", 0)
-    return method if isinstance(seed, int) else replace(method, seed=settle(seed))
+    return method if isinstance(seed, int) else replace(method, seed=draw_seed(seed))
 
 
 def smoothed(method: Any, surrogate: Any, beta: float) -> tuple[Any, bool]:
@@ -101,7 +101,7 @@ def _unweighted(model: Any) -> Any:
     if not isinstance(model, nn.Module) or not any(each.requires_grad for each in model.parameters()):
         return model
     try:
-        return frozen(model)
+        return freeze(model)
     except Exception as error:  # whatever a model's own way of copying raises
         log.debug("the network cannot be copied (%s), so its weights are differentiated too", error)
         return model
