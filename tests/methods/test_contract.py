@@ -83,7 +83,9 @@ class Seeing(nn.Module):
 def masking(net):
     """A mask network for this model, untrained."""
     like = next(net.parameters())
-    return initial_mask_network(MaskRecipe(width=8), find_classifier(net), like.new_zeros(2, 3, 16, 16).detach())[0].eval()
+    return initial_mask_network(MaskRecipe(width=8), find_classifier(net), like.new_zeros(2, 3, 16, 16).detach())[
+        0
+    ].eval()
 
 
 def shape_of(name, x):
