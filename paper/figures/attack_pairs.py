@@ -110,7 +110,7 @@ def make_pairs(photos: Sample, name: str, sizes: Sequence[float], plan: Plan) ->
     for size in sizes:
         attack = mg.ATTACKS["topk"](attacked, epsilon=size, steps=plan.steps, surrogate=None, seed=START)
         found = attack.perturb(photos.x)
-        after = judge.attribute(found.x, found.target).cpu()
+        after = judge.attribute(found.x, target=found.target).cpu()
         figures = compare_maps(names.COMPARED, before, after) | floor
         pairs.append(Pair(photos, name, size, before, after, found, figures))
     return pairs

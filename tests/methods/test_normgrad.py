@@ -8,7 +8,7 @@ from layer_networks import averaging, close, images, seeded, transformer
 from torch import nn
 from torch.nn import functional as F
 
-from moreaugrad.methods.normgrad.normgrad import AGGREGATIONS, VARIANTS, NormGrad, stretched
+from moreaugrad.methods.normgrad.normgrad import AGGREGATIONS, VARIANTS, NormGrad, stretch
 
 C = 3
 SIZES = {
@@ -33,7 +33,7 @@ def network(convolution=None, act=nn.Softplus):
     return seeded(make)
 
 
-def apart(a, score, variant):
+def single_contributions(a, score, variant):
     """What each position adds, (h, w, entries): the gradient of an identity layer whose weights are its own there."""
     _, k, h, w = a.shape
     if variant == "bias":
@@ -60,7 +60,7 @@ def test_each_position_adds_what_autograd_says(variant, aggregation):
     found = NormGrad(net, "1", variant, aggregation).explain(x, C)
     for row in range(2):
         a = net[:2](x[row : row + 1]).detach()
-        parts = apart(a, lambda out: net[2](out)[0, C], variant)
+        parts = single_contributions(a, lambda out: net[2](out)[0, C], variant)
         parts = parts.clamp_min(0) if variant == "selective" else parts
         close(found.coarse[row, 0], SIZES[aggregation](parts))
     assert found.coarse.any()
@@ -207,9 +207,9 @@ def test_several_layers_are_stretched_and_multiplied():
 def test_a_layer_that_tells_no_place_from_another_leaves_the_product():
     net, x = averaging(), images()
     both = NormGrad(net, ["1", "3"], "bias").attribute(x, C)
-    close(both, stretched(NormGrad(net, "1", "bias").attribute(x, C)))
+    close(both, stretch(NormGrad(net, "1", "bias").attribute(x, C)))
     flat = torch.tensor([[0.0, 0.0], [2.0, 2.0], [2.0, 2.0 + 1e-6], [1.0, 3.0]]).view(4, 1, 1, 2)
-    assert stretched(flat).flatten(1).tolist() == [[0, 0], [1, 1], [1, 1], [0, 1]]
+    assert stretch(flat).flatten(1).tolist() == [[0, 0], [1, 1], [1, 1], [0, 1]]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -252,7 +252,7 @@ def test_tiny_gradients_do_not_vanish(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_alone_in_company_and_in_any_chunks(variant):
+def test_alone_in_a_batch_and_in_any_chunks(variant):
     net, x = network(act=nn.SiLU), images(5)
     targets = [0, 4, 2, 2, 1]
     layers = ["0.0", "1"]

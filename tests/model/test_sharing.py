@@ -45,7 +45,7 @@ def folds(monkeypatch):
 
 
 def maps(net, names=tuple(MAKERS)):
-    return {name: MAKERS[name](net).attribute(X, 1) for name in names}
+    return {name: MAKERS[name](net).attribute(X, target=1) for name in names}
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["forth", "back"])
@@ -71,11 +71,11 @@ def test_a_network_is_prepared_once_for_all_methods_that_share_it(folds):
 def test_copies_of_a_method_share_what_it_prepared(folds):
     net = network()
     method = MAKERS["smoothgrad"](net)
-    method.attribute(X, 1)
-    replace(method, seed=1).attribute(X, 1)
+    method.attribute(X, target=1)
+    replace(method, seed=1).attribute(X, target=1)
     assert folds == [net]
     other = network(1)
-    replace(method, forward_func=other).attribute(X, 1)
+    replace(method, forward_func=other).attribute(X, target=1)
     assert folds == [net, other]
 
 
@@ -83,9 +83,9 @@ def test_each_way_of_running_is_prepared_by_itself(folds):
     net = network()
     ready = mg.prepare(net)
     ways = [{}, {"precision": "bfloat16"}, {"hessian_step": 0.5}, {"hessian_step": 1.0}]
-    found = [MAKERS[name](ready, **way).attribute(X, 1) for way in ways for name in ("smoothgrad", "moreau")]
+    found = [MAKERS[name](ready, **way).attribute(X, target=1) for way in ways for name in ("smoothgrad", "moreau")]
     assert folds == [net] * len(ways)
-    wanted = [MAKERS[name](net, **way).attribute(X, 1) for way in ways for name in ("smoothgrad", "moreau")]
+    wanted = [MAKERS[name](net, **way).attribute(X, target=1) for way in ways for name in ("smoothgrad", "moreau")]
     assert all(map(torch.equal, found, wanted))
 
 
@@ -99,7 +99,7 @@ def test_options_of_the_prepared_network_are_the_methods_unless_it_has_its_own()
 def test_nothing_is_kept_alive():
     net = network()
     method = MAKERS["smoothgrad"](net)
-    method.attribute(X, 1)
+    method.attribute(X, target=1)
     left = [weakref.ref(net), weakref.ref(method.prepared)]
     del net
     gc.collect()
@@ -111,9 +111,9 @@ def test_nothing_is_kept_alive():
 
 def test_a_prepared_network_can_be_stored_and_copied():
     ready = mg.prepare(network(), X)
-    wanted = mg.SmoothGrad(ready, NOISE).attribute(X, 1)
+    wanted = mg.SmoothGrad(ready, NOISE).attribute(X, target=1)
     for other in (pickle.loads(pickle.dumps(ready)), copy.deepcopy(ready)):
-        assert torch.equal(mg.SmoothGrad(other, NOISE).attribute(X, 1), wanted)
+        assert torch.equal(mg.SmoothGrad(other, NOISE).attribute(X, target=1), wanted)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -121,12 +121,12 @@ def test_weights_that_change_are_noticed(name):
     net = network()
     ready = mg.prepare(net)
     kept = MAKERS[name](ready)
-    before = kept.attribute(X, 1)
+    before = kept.attribute(X, target=1)
     with torch.no_grad():
         net[0].weight.mul_(1.5)
         net[1].running_var.mul_(2.0)
-    found = [kept.attribute(X, 1), MAKERS[name](ready).attribute(X, 1)]
-    wanted = MAKERS[name](net).attribute(X, 1)
+    found = [kept.attribute(X, target=1), MAKERS[name](ready).attribute(X, target=1)]
+    wanted = MAKERS[name](net).attribute(X, target=1)
     assert not torch.allclose(wanted, before, rtol=1e-2)
     for each in found:
         torch.testing.assert_close(each, wanted, rtol=1e-4, atol=1e-6)
@@ -154,7 +154,7 @@ def test_few_forward_passes_come_before_the_first_gradient(norms, before):
     copied = copy.deepcopy
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(surgery.copy, "deepcopy", lambda each, memo=None: copied(each, {**(memo or {}), id(rows): rows}))
-        method.attribute(X[:1], 1)
+        method.attribute(X[:1], target=1)
     assert len(rows) == before + 1
 
 
@@ -168,7 +168,7 @@ def test_chunks_divide_the_samples(samples):
         rows.append(len(x))
         return net(x)
 
-    mg.SmoothGrad(forward, mg.Smoothing(samples=samples)).attribute(torch.rand(1, 3, 64, 64), 1)
+    mg.SmoothGrad(forward, mg.Smoothing(samples=samples)).attribute(torch.rand(1, 3, 64, 64), target=1)
     spent = sum(rows[1:]) if rows[0] != rows[-1] else sum(rows)
     assert samples <= spent < samples + len(rows)
     assert len(set(rows)) == 1

@@ -158,11 +158,11 @@ def test_attacked_maps_are_judged_with_noise_that_the_attack_has_not_seen(settin
     photos, plan = sample("imagenet", settings_for(), 1), attack_pairs.QUICK
     (pair,) = attack_pairs.make_pairs(photos, name, (3.0,), plan)
     hit, judge = pair.found, make_method(name, photos.classifier, plan.judged, seed=1)
-    assert torch.equal(pair.before, judge.attribute(photos.x, hit.target))
-    assert torch.equal(pair.after, judge.attribute(hit.x, hit.target))
+    assert torch.equal(pair.before, judge.attribute(photos.x, target=hit.target))
+    assert torch.equal(pair.after, judge.attribute(hit.x, target=hit.target))
     assert bool(hit.kept.all())
     assert float(hit.l2.max()) <= 3.0 * (1 + 1e-5)
-    seen = make_method(name, photos.classifier, plan.judged, seed=0).attribute(photos.x, hit.target)
+    seen = make_method(name, photos.classifier, plan.judged, seed=0).attribute(photos.x, target=hit.target)
     assert torch.equal(seen, pair.before) == (name == "gradient")
     assert (pair.figures["floor_normalised_distance"] == 0).all() == (name == "gradient")
 

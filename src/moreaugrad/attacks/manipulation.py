@@ -135,7 +135,7 @@ class Manipulation(MapAttack):
             return plane(given).expand(len(x), *x.shape[-2:])
         given = directed.picture("target_image", self.target_image).detach().to(x.device, x.dtype)
         given = given.reshape(-1, *x.shape[1:])
-        found = plane(victim.method.attribute(given, outputs(victim.model, given).argmax(1)).detach())
+        found = plane(victim.method.attribute(given, target=outputs(victim.model, given).argmax(1)).detach())
         directed.target_alive(found)
         return found.expand(len(x), *found.shape[1:])
 

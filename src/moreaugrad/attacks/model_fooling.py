@@ -181,7 +181,7 @@ class ModelFooling(Attack):
         """The saliency of each pixel for the class, or for each of two. `together`: in one call of the network."""
         size = len(x) if together else None
         wanted = (y,) if self.classes is None else tuple(torch.full_like(y, each) for each in self.classes)
-        found = (method.attribute(x, each, create_graph=graph, internal_batch_size=size) for each in wanted)
+        found = (method.attribute(x, target=each, create_graph=graph, internal_batch_size=size) for each in wanted)
         return tuple(salience(maps if graph else maps.detach()) for maps in found)
 
     def _batches(self, name: str, given: Any, count: int) -> Iterator[Pair]:

@@ -23,7 +23,7 @@ from moreaugrad.attacks.space import Space
 from moreaugrad.attacks.topk import salience
 from moreaugrad.attacks.victim import Victim, outputs
 from moreaugrad.batch import total
-from moreaugrad.methods import checks_layers as layers
+from moreaugrad.metrics.maps import require_boolean
 from moreaugrad.model.prepared import Engine
 from moreaugrad.model.score import ClassScore, safe_rows
 from moreaugrad.model.smoothing import antithetic, independent_seed
@@ -81,8 +81,8 @@ class Patch(MapAttack):
         patches.pair("position", self.position, 0)
         patches.steps(self.rule, self.step_size)
         validate.positive("lam", self.lam)
-        layers.yes_or_no("hide", self.hide)
-        layers.yes_or_no("compare", self.compare)
+        require_boolean("hide", self.hide)
+        require_boolean("compare", self.compare)
 
     def mask(self, x: Images) -> Mask:
         """The pixels of the patch."""

@@ -14,8 +14,7 @@ from moreaugrad.attacks.base import MapAttack
 from moreaugrad.attacks.space import Space
 from moreaugrad.attacks.victim import Victim
 from moreaugrad.batch import spread, total
-from moreaugrad.metrics.checks import top
-from moreaugrad.metrics.similarity import count, leading
+from moreaugrad.metrics.similarity import count_top, require_top, top_entries
 from moreaugrad.types import Images, PerImage
 
 
@@ -56,5 +55,5 @@ def shares(size: Images) -> Images:
 
 def largest(size: Float[Tensor, "n d"], k: float | int | None) -> Tensor:
     """A mask of the k largest entries of each row, as the metric takes them."""
-    top("k", k, size.shape[1])
-    return leading(size, count(k, size)).to(size.dtype)
+    require_top("k", k, size.shape[1])
+    return top_entries(size, count_top(k, size)).to(size.dtype)

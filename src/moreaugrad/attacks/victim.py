@@ -41,12 +41,12 @@ class Victim:
 
     def map(self, x: Images) -> Maps:
         """The map of each image, on the model itself, without a graph."""
-        found: Maps = self.method.attribute(x.detach(), self.target).detach()
+        found: Maps = self.method.attribute(x.detach(), target=self.target).detach()
         return found
 
     def map_with_graph(self, x: Images) -> Maps:
         """The map of the smooth side, which can be differentiated by x."""
-        found: Maps = self.smooth.attribute(x, self.target, create_graph=True)
+        found: Maps = self.smooth.attribute(x, target=self.target, create_graph=True)
         return found
 
 

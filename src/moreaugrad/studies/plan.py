@@ -13,7 +13,7 @@ from moreaugrad import validate
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.attacks import checks as rules
 from moreaugrad.methods import METHODS
-from moreaugrad.metrics.checks import yes_or_no
+from moreaugrad.metrics.maps import require_boolean
 from moreaugrad.studies.setup import BudgetedMethod, attack_options, find_metric, needs_derivative, slope
 
 DISTANCE = "normalised_distance"  # names the strongest mode
@@ -109,7 +109,7 @@ class Study:
             slope(mode)
         for name in self.metrics:
             find_metric(name)
-        yes_or_no("common_noise", self.common_noise)
+        require_boolean("common_noise", self.common_noise)
         if self.scout is not None:
             validate.at_least("scout", self.scout, 1)
 
