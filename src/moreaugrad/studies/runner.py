@@ -14,9 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from moreaugrad.attacks.base import Attack
-from moreaugrad.attacks.result import Attacked
-from moreaugrad.attacks.victim import outputs
+from moreaugrad.attacks.base import Attack, predict_logits
+from moreaugrad.attacks.result import AttackResult
 from moreaugrad.cli.method_options import told
 from moreaugrad.methods.base import Method
 from moreaugrad.studies import setup as contest
@@ -198,7 +197,7 @@ class Arena:
             **figures,
         }
 
-    def _found(self, block: Block, cell: Cell, watch: Watch) -> Attacked:
+    def _found(self, block: Block, cell: Cell, watch: Watch) -> AttackResult:
         """What the attack finds."""
         attack: Any = self._attacks[cell]
         if cell.mode == TRANSFER:
@@ -217,7 +216,7 @@ class Arena:
 
     def _said(self, block: Block, after: Images, target: Int[Tensor, "n"]) -> dict[str, Tensor]:
         """What the model says of the images, and of the attacked ones; probabilities are those of the target."""
-        logits = outputs(self.model, after)
+        logits = predict_logits(self.model, after)
         chances = [each.double().softmax(1).gather(1, target[:, None]).squeeze(1) for each in (block.logits, logits)]
         return {
             "target": target,
@@ -232,7 +231,7 @@ class Arena:
             x = self.source.load(some).to(self.device).contiguous()
             self._points.clear()
             self._clean.clear()
-            self._block = Block(some, x, outputs(self.model, x))
+            self._block = Block(some, x, predict_logits(self.model, x))
         return self._block
 
     def _clean_maps(
