@@ -14,7 +14,7 @@ from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.attacks.base import Attack
-from moreaugrad.attacks.space import distance
+from moreaugrad.attacks.descent import distance
 
 GOAL = torch.zeros(8, 8)
 GOAL[1:4, 3:7] = 1.0
@@ -79,7 +79,7 @@ def test_ball_and_shapes(name, dtype):
     net, x = network(dtype), pictures(dtype=dtype)
     attack = make(name, net)
     found = attack.perturb(x)
-    assert isinstance(found, mg.Attacked)
+    assert isinstance(found, mg.AttackResult)
     assert found.x.shape == x.shape
     assert found.x.dtype == dtype
     assert not found.x.requires_grad

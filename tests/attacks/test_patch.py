@@ -6,8 +6,8 @@ from blob_network import averaging, blobs, flattening, same, state, trained
 from torch import nn
 from torch.nn import functional as F
 
-from moreaugrad.attacks.patch import Patch, inside
-from moreaugrad.attacks.result import strongest
+from moreaugrad.attacks.patch import Patch, share_inside
+from moreaugrad.attacks.result import strongest_attack
 from moreaugrad.methods import METHODS
 
 X, Y = blobs(4, seed=5)
@@ -32,14 +32,14 @@ def slow_share(net, x, t, mask):
 def test_the_share_counts_cells_by_how_much_of_them_is_covered():
     mask = torch.zeros(8, 8, dtype=torch.bool)
     mask[:4, :3] = True
-    assert inside(torch.ones(2, 1, 8, 8, dtype=torch.float64), mask).tolist() == [12 / 64] * 2
+    assert share_inside(torch.ones(2, 1, 8, 8, dtype=torch.float64), mask).tolist() == [12 / 64] * 2
     coarse = torch.zeros(3, 1, 4, 4, dtype=torch.float64)
     coarse[0, 0, 0, 0], coarse[1, 0, 0, 1], coarse[2, 0, 3, 3] = 2, 5, 1  # covered whole, by half, not at all
-    assert inside(coarse, mask).tolist() == [1, 0.5, 0]
+    assert share_inside(coarse, mask).tolist() == [1, 0.5, 0]
     coloured = torch.zeros(1, 3, 8, 8, dtype=torch.float64)
     coloured[0, 0, 0, 0], coloured[0, 1, 0, 0], coloured[0, 2, 7, 7] = -1, 1, 2  # channels do not cancel
-    assert float(inside(coloured, mask)) == 0.5
-    assert float(inside(torch.zeros(1, 1, 8, 8), mask)) == 0
+    assert float(share_inside(coloured, mask)) == 0.5
+    assert float(share_inside(torch.zeros(1, 1, 8, 8), mask)) == 0
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_restarts_only_help_and_follow_their_seed():
 
 def test_of_patches_in_several_places_the_best_hidden_is_taken_for_each_image():
     found = [Patch(gradcam(), **FAST, position=at).perturb(X, (Y + 1) % 3) for at in ((0, 0), (10, 10), (5, 5))]
-    best, which = strongest(found)
+    best, which = strongest_attack(found)
     shares = torch.stack([torch.where(each.success, each.share, torch.inf) for each in found])
     assert torch.equal(which, shares.argmin(0))
     for row, place in enumerate(which.tolist()):

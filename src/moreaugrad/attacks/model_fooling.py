@@ -160,7 +160,9 @@ class ModelFooling(Attack):
         method = with_network(original, trained)
         others = None if fooling is None else self._batches("fooling", fooling, count)
         trace, rows = self._train(original, method, self._batches("data", data, count), others, watch)
-        _restore_flags(trained, _trained_module(self.network))
+        for weight, own in zip(trained.parameters(), _trained_module(self.network).parameters(), strict=True):
+            weight.grad = None
+            weight.requires_grad_(own.requires_grad)
         before, after = (self._maps(each, x, y) for each in (original, method))
         figures = torch.stack([kind.figure(before, before), kind.figure(after, before)])
         shown = torch.stack([total(maps) > 0 for maps in after]).all(0)  # a blank map misleads nobody
@@ -195,9 +197,11 @@ class ModelFooling(Attack):
                 break
             before = self._maps(original, *shown, together=True) if KINDS[self.kind].needs_before else ()
             with torch.enable_grad(), numerics("float32", batch[0].is_cuda):
-                ce, fooling = self._losses(method, batch, shown, before)
+                ce = F.cross_entropy(validate.output(network(batch[0]), len(batch[0])), batch[1])
                 if not bool(ce.isfinite()):
                     raise ValueError(f"the loss must stay finite, got NaN or infinity at step {step}; lower lr or lam")
+                maps = self._maps(method, *shown, graph=self.lam > 0, together=True)
+                fooling = KINDS[self.kind].loss(maps, before).mean()
                 if step == 0 and self.lam > 0:
                     _check_trainable(fooling, weights, method.get_name())
                 loss = ce + self.lam * fooling if self.lam > 0 else ce
@@ -210,12 +214,6 @@ class ModelFooling(Attack):
         if not trace:
             raise ValueError("data must hold at least one batch, got none")
         return torch.stack(trace, 1), (rows[0], rows[1])
-
-    def _losses(self, method: Any, batch: Pair, shown: Pair, before: Maps) -> tuple[Tensor, Tensor]:
-        """The cross-entropy of a batch, and the loss of the maps that are shown."""
-        ce = F.cross_entropy(validate.output(method.forward_func(batch[0]), len(batch[0])), batch[1])
-        maps = self._maps(method, *shown, graph=self.lam > 0, together=True)
-        return ce, KINDS[self.kind].loss(maps, before).mean()
 
     def _maps(self, method: Any, x: Images, y: Classes, graph: bool = False, together: bool = False) -> Maps:
         """|map| of each pixel for the class, or for each of two. `together`: in one call of the network."""
@@ -304,19 +302,11 @@ def _trained_module(network: Any) -> nn.Module:
 def _trainable_copy(network: nn.Module) -> nn.Module:
     """A copy with weights of its own; those that the model trains, or all of them where it trains none."""
     copied = copy.deepcopy(network)
-    every = [p for p in copied.parameters() if p.is_floating_point()]
-    some = [p for p in every if p.requires_grad] or every
+    none = not any(weight.requires_grad for weight in copied.parameters())
     for weight in copied.parameters():
         weight.grad = None
-    for weight in some:
-        weight.requires_grad_()
+        weight.requires_grad_(weight.requires_grad or (none and weight.is_floating_point()))
     return copied
-
-
-def _restore_flags(copied: nn.Module, network: nn.Module) -> None:
-    for weight, original in zip(copied.parameters(), network.parameters(), strict=True):
-        weight.grad = None
-        weight.requires_grad_(original.requires_grad)
 
 
 def _check_trainable(loss: Tensor, weights: list[Tensor], who: str) -> None:

@@ -20,9 +20,9 @@ from moreaugrad.types import PerImage
 
 @dataclass(frozen=True, eq=False)
 class TopK(MapAttack):
-    """Makes `sum of |map| over T / sum of |map|` small, T the k largest entries of the clean map (Ghorbani et al., 2019).
+    """Makes `sum of |map| over T / sum of |map|` small, where T are the k largest entries of the clean map.
 
-    The standard attack on maps, and the strongest here for most of them. T holds no zeros of a sparse map.
+    The standard attack on maps (Ghorbani et al., 2019). Zeros of a sparse map are never in T.
 
     Args:
         attacked: a method whose map can be differentiated.
