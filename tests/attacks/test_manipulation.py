@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from attacked_networks import Seeing, assert_same, convolutional, gradient, pictures, snapshot
+from failing_calls import fail_at_each_call
 from torch import nn
 
 import moreaugrad as mg
@@ -160,15 +161,15 @@ def test_steps_are_adams():
     start = torch.randn(2, 3, 4, dtype=torch.float64, generator=generator)
     leaf = start.clone().requires_grad_()
     theirs = torch.optim.Adam([leaf], lr=0.03)
-    ball, told = Ball(start, math.inf, "l2"), []
-    ours = AdamSteps(0.03, told.append)
+    ball, numbers = Ball(start, math.inf, "l2"), []
+    ours = AdamSteps(0.03, numbers.append)
     at = ours.start(ball, None, 0, 0)
     for step in range(12):
         leaf.grad = torch.randn(2, 3, 4, dtype=torch.float64, generator=generator)
         at = ours.step(ball, None, at, leaf.grad, step)
         theirs.step()
         torch.testing.assert_close(at, leaf.detach(), rtol=1e-12, atol=1e-12)
-    assert told == list(range(13))
+    assert numbers == list(range(13))
 
 
 def test_softplus_sharpens_from_step_to_step_and_the_models_own_stays():
@@ -323,25 +324,14 @@ def test_a_target_image_without_a_map_is_refused():
 
 
 def test_nothing_is_left_behind_after_an_exception_at_any_call():
-    class Failing(Exception):
-        pass
-
-    calls = {"left": 10**9, "made": 0}
-
-    def count(v):
-        calls["made"] += 1
-        if calls["made"] > calls["left"]:
-            raise Failing
-
     net, x = convolutional().double(), pictures(1).requires_grad_()
     net[0].weight.requires_grad_(False)
     net[-1].weight.grad = torch.ones_like(net[-1].weight)
     target = pictures(1, seed=5).requires_grad_()
     before = snapshot(net, x), snapshot(net, target)
-    towards_image(Seeing(net, count), target, steps=2).perturb(x)
-    for left in range(calls["made"]):
-        calls.update(left=left, made=0)
-        with pytest.raises(Failing):
-            towards_image(Seeing(net, count), target, steps=2).perturb(x)
+
+    def check():
         assert_same(before[0], snapshot(net, x))
         assert_same(before[1], snapshot(net, target))
+
+    fail_at_each_call(lambda counter: towards_image(Seeing(net, counter), target, steps=2).perturb(x), check)

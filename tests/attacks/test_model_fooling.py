@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from moreaugrad.attacks import model_fooling_losses as losses
 from moreaugrad.attacks.model_fooling import ModelFooling
+from moreaugrad.attacks.model_fooling_data import repeat_batches
 from moreaugrad.methods import METHODS
 from moreaugrad.methods.gradient import Gradient
 
@@ -250,8 +251,7 @@ def test_seeds_decide_the_order_of_tensors():
 
 
 def test_tensors_are_shuffled_and_each_image_is_seen_once_an_epoch():
-    attack = ModelFooling(gradcam(), steps=1, batch_size=7)
-    batches = attack._batches("data", DATA, 3)
+    batches = repeat_batches("data", DATA, 3, torch.device("cpu"), batch_size=7, seed=0)
     for _ in range(2):
         epoch = [next(batches) for _ in range(4)]
         assert [len(x) for x, _ in epoch] == [7, 7, 7, 3]
@@ -260,7 +260,7 @@ def test_tensors_are_shuffled_and_each_image_is_seen_once_an_epoch():
         assert torch.equal(rows.sort(0).values, DATA[0].flatten(1).sort(0).values)
 
 
-def test_loaders_and_lists_are_read_again_and_used_up_iterators_are_told_of(caplog):
+def test_loaders_and_lists_are_read_again_and_used_up_iterators_are_reported(caplog):
     attack = ModelFooling(gradcam(), steps=5, lr=1e-3)
     listed = attack.fool(PAIRS, OTHER)
     loaded = attack.fool(DataLoader(TensorDataset(*DATA), 8), DataLoader(TensorDataset(*OTHER), 5))
@@ -359,7 +359,7 @@ def test_classes_that_the_model_has_not_are_refused():
         ModelFooling(gradcam(), kind="active", classes=(1, 3), steps=2).fool(DATA)
 
 
-def test_a_step_too_long_is_told_of():
+def test_a_step_too_long_is_reported():
     with pytest.raises(ValueError, match="the loss must stay finite"):
         ModelFooling(gradcam(), lr=1e300, steps=6).fool(DATA)
 

@@ -263,7 +263,7 @@ def test_a_slope_of_zero_is_mentioned(caplog):
 
 def test_callback_hears_of_every_look():
     heard = []
-    Pgd(network(), 0.1, steps=3, restarts=2).perturb(images(2), callback=lambda *told: heard.append(told))
+    Pgd(network(), 0.1, steps=3, restarts=2).perturb(images(2), callback=lambda *args: heard.append(args))
     assert [(step, total) for step, total, _ in heard] == [(n, 8) for n in range(1, 9)]
 
 

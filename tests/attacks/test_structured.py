@@ -292,7 +292,7 @@ def test_what_is_wrong_already_needs_no_change():
 def test_the_published_budget_and_the_callback():
     heard = []
     attack = Structured(network(), 0.4, groups=2, rounds=3, iterations=10, growing=True, refine=False, box=None)
-    found = attack.perturb(images(1), callback=lambda *told: heard.append(told[:2]))
+    found = attack.perturb(images(1), callback=lambda *args: heard.append(args[:2]))
     assert (found.gradients == 10 + 20 + 30).all()
     assert heard == [(1, 3), (2, 3), (3, 3)]
 

@@ -16,6 +16,7 @@ from attacked_networks import (
     pictures,
     snapshot,
 )
+from failing_calls import fail_at_each_call
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -552,32 +553,16 @@ def test_models_lists_and_scores_of_one_class_are_refused():
 
 @pytest.mark.parametrize("options", [{}, {"rule": "sign"}, {"norm": "linf", "box": (-9.0, 9.0)}])
 def test_nothing_is_left_behind_after_an_exception_at_any_call(options):
-    class Failing(Exception):
-        pass
-
-    calls = {"left": 10**9, "made": 0}
-
-    def count(v):
-        calls["made"] += 1
-        if calls["made"] > calls["left"]:
-            raise Failing
-
     net, x = convolutional().double(), pictures(2).requires_grad_()
     net[0].weight.requires_grad_(False)
     net[-1].weight.grad = torch.ones_like(net[-1].weight)
     before = snapshot(net, x)
 
-    def perturb():  # a method anew each time: one that has run before is ready, and makes fewer calls
-        method = mg.SmoothGrad(Seeing(net, count), mg.Smoothing(samples=2))
+    def perturb(counter):  # a new method each time: one that has run before is prepared, and makes fewer calls
+        method = mg.SmoothGrad(Seeing(net, counter), mg.Smoothing(samples=2))
         TopK(method, 1.0, k=20, steps=1, **options).perturb(x)
 
-    perturb()
-    assert_same(before, snapshot(net, x))
-    for left in range(calls["made"]):
-        calls.update(left=left, made=0)
-        with pytest.raises(Failing):
-            perturb()
-        assert_same(before, snapshot(net, x))
+    fail_at_each_call(perturb, lambda: assert_same(before, snapshot(net, x)))
 
 
 def test_an_attack_does_not_draw_the_noise_of_the_method():

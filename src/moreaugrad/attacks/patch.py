@@ -44,15 +44,6 @@ class PatchResult(AttackResult):
     plain_success: Flags | None = field(default=None, kw_only=True)
     plain_share: PerImage | None = field(default=None, kw_only=True)
 
-    @property
-    def target_rate(self) -> float:
-        """The share of the images that are taken for their target."""
-        return float(self.success.double().mean())
-
-    @property
-    def plain_target_rate(self) -> float | None:
-        return None if self.plain_success is None else float(self.plain_success.double().mean())
-
 
 @dataclass(frozen=True, eq=False)
 class Patch(MapAttack):

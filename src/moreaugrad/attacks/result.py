@@ -52,6 +52,11 @@ class AttackResult:
     pixels_l2: PerImage | None = None
     pixels_linf: PerImage | None = None
 
+    @property
+    def success_rate(self) -> float:
+        """The share of the images for which the attack succeeded."""
+        return float(self.success.double().mean())
+
 
 def extend_result(found: AttackResult, kind: type[Result], **more: Any) -> Result:
     """The same result with the further fields of a subclass."""
