@@ -39,12 +39,12 @@ class AttackedModel:
 
     def map(self, x: Images) -> Maps:
         """The map of each image, on the network itself, without a graph."""
-        found: Maps = self.method.attribute(x.detach(), self.target).detach()
+        found: Maps = self.method.attribute(x.detach(), target=self.target).detach()
         return found
 
     def map_with_graph(self, x: Images) -> Maps:
         """The map of the surrogate, which can be differentiated by x."""
-        found: Maps = self.surrogate.attribute(x, self.target, create_graph=True)
+        found: Maps = self.surrogate.attribute(x, target=self.target, create_graph=True)
         return found
 
 

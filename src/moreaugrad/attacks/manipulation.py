@@ -176,7 +176,7 @@ class Manipulation(MapAttack):
             given = given.reshape(-1, given.shape[1] if given.ndim == 4 else 1, *given.shape[-2:])
             return to_plane(given).expand(len(x), *x.shape[-2:])
         given = given.reshape(-1, *x.shape[1:])
-        found = to_plane(model.method.attribute(given, predict_logits(self.network, given).argmax(1)).detach())
+        found = to_plane(model.method.attribute(given, target=predict_logits(self.network, given).argmax(1)).detach())
         if not bool(found.flatten(1).any(1).all()):
             raise ValueError("the map of target_image must not be zero everywhere, got one that is; take another image")
         return found.expand(len(x), *found.shape[1:])

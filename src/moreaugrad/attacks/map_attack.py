@@ -116,7 +116,7 @@ class MapAttack(Attack):
         return AttackedModel(self.network, target, logits.argmax(1), method, *surrogate)
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
-        clean = model.method.explain(ball.x, model.target)
+        clean = model.method.explain(ball.x, target=model.target)
         reference = self.reference(clean.map, model, ball)
 
         def value_and_grad(at: Images) -> tuple[PerImage, Images]:
@@ -163,7 +163,7 @@ class MapAttack(Attack):
         return self._attack(inputs, target, lambda ball, model: self._choose_best(ball, model, points))
 
     def _choose_best(self, ball: Ball, model: AttackedModel, points: Sequence[Tensor]) -> AttackResult:
-        clean = model.method.explain(ball.x, model.target)
+        clean = model.method.explain(ball.x, target=model.target)
         reference = self.reference(clean.map, model, ball)
         best, trace = ball.x, [self.loss(ball.x, clean.map, reference, model)]
         for point in points:

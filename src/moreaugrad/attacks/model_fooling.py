@@ -231,12 +231,12 @@ class ModelFooling(Attack):
         """|map| of each pixel for the class, or for each of two. `together`: in one call of the network."""
         size = len(x) if together else None
         wanted = (y,) if self.classes is None else tuple(torch.full_like(y, each) for each in self.classes)
-        found = (method.attribute(x, each, create_graph=graph, internal_batch_size=size) for each in wanted)
+        found = (method.attribute(x, target=each, create_graph=graph, internal_batch_size=size) for each in wanted)
         return tuple(magnitude(maps if graph else maps.detach()) for maps in found)
 
     def _count_gradients(self, method: Any, x: Images, y: Classes, rows: tuple[int, int]) -> int:
         """Sample gradients per image of the validation: its maps, and its part of the training's."""
-        one = method.explain(x[:1], y[:1]).gradients
+        one = method.explain(x[:1], target=y[:1]).gradients
         maps = 1 if self.classes is None else 2
         with_slope = int((one + method.slope_cost(one) if self.lam > 0 else one).max())
         single = int(one.max())

@@ -150,7 +150,7 @@ class Patch(MapAttack):
         rule = PatchSteps(mask, self.step_size)
         found = descend(ball, objective, rule, self.steps, self.restarts, self.seed, watch)
         warn_if_flat(bool(search.flat))
-        success, final = search.hits_target(found.x), model.method.explain(found.x, model.target)
+        success, final = search.hits_target(found.x), model.method.explain(found.x, target=model.target)
         maps, slopes = (found.values + 1, found.gradients) if hide else (1, 0)
         spent = search.spent + self.count_gradients(model, final.gradients, maps, slopes)
         result = self.make_result(ball, model, found.x, success, found.objective, found.trace, spent)

@@ -13,7 +13,7 @@ from moreaugrad import validate
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.attacks.base import check_epsilon
 from moreaugrad.methods import METHODS
-from moreaugrad.metrics.checks import yes_or_no
+from moreaugrad.metrics.maps import require_boolean
 from moreaugrad.studies.setup import Contender, led, metric, settable, slope
 
 DISTANCE = "normalised_distance"  # by which the strongest mode is named
@@ -77,7 +77,7 @@ class Study:
             slope(mode)
         for name in self.metrics:
             metric(name)
-        yes_or_no("common_noise", self.common_noise)
+        require_boolean("common_noise", self.common_noise)
         if self.scout is not None:
             validate.at_least("scout", self.scout, 1)
 
