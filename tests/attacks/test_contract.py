@@ -16,6 +16,7 @@ from torch import nn
 import moreaugrad as mg
 from moreaugrad.attacks.base import Attack
 from moreaugrad.attacks.descent import distance
+from moreaugrad.attacks.map_attack import MapAttack
 
 GOAL = torch.zeros(8, 8)
 GOAL[1:4, 3:7] = 1.0
@@ -250,6 +251,13 @@ def test_progress_is_reported(name):
 def test_bad_options_are_refused_at_once(name, bad, message):
     with pytest.raises(ValueError, match=message):
         make(name, network(), **bad)
+
+
+@pytest.mark.parametrize(("base", "hook"), [(Attack, "run"), (MapAttack, "objective")])
+def test_an_attack_of_ones_own_that_lacks_its_hook_is_refused_by_name(base, hook):
+    incomplete = type("Incomplete", (base,), {})
+    with pytest.raises(NotImplementedError, match=rf"Incomplete must define {hook}\("):
+        incomplete(mg.Gradient(network()), 0.5).perturb(pictures())
 
 
 @EVERY

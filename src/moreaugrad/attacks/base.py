@@ -149,7 +149,9 @@ class Attack:
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
         """The search itself; every attack defines it."""
-        raise AssertionError("an attack must define run")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define run(ball, model, watch), as every attack"
+        )
 
     def check_inputs(self, x: Images) -> None:
         """Refuses inputs that the attack cannot take, before the model is called."""
@@ -167,21 +169,19 @@ class Attack:
         """The result at the points `at`, with the size of the change and what the model predicts there."""
         delta = at - ball.x
         lengths = {kind: distance(delta, kind) for kind in NORMS}
-        known = getattr(self.network, "box", None)  # what a pixel is only the model can tell; else the box must do
-        box = known if isinstance(known, tuple) else self._bounds()
-        if box is not None:
+        box = self._model_box or self.box  # what a pixel is only the model can tell; else the box must do
+        if box is not None and not isinstance(box, str):
             low, high = (torch.as_tensor(end, device=delta.device, dtype=delta.dtype) for end in box)
             lengths |= {f"pixels_{kind}": distance(delta * (255 / (high - low)), kind) for kind in NORMS}
         return AttackResult(at, success, model.keeps_class(at), value, trace, cost, model.target, **lengths)
 
-    def _bounds(self) -> tuple[Any, Any] | None:
-        if isinstance(self.box, str):
-            known = getattr(self.network, "box", None)
-            return known if isinstance(known, tuple) else None
-        return self.box
+    @property
+    def _model_box(self) -> tuple[Any, Any] | None:
+        known = getattr(self.network, "box", None)
+        return known if isinstance(known, tuple) else None
 
     def _make_ball(self, x: Images) -> Ball:
-        bounds = self._bounds()
+        bounds = self._model_box if isinstance(self.box, str) else self.box
         if bounds is None:
             return Ball(x, float(self.epsilon), self.norm)
         low, high = (torch.as_tensor(end, device=x.device).to(x.dtype) for end in bounds)

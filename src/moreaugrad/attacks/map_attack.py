@@ -95,7 +95,7 @@ class MapAttack(Attack):
 
     def objective(self, maps: Maps, reference: Any) -> PerImage:
         """The number that is made small: a differentiable function of the map."""
-        raise AssertionError("a map attack must define objective")
+        raise NotImplementedError(f"{type(self).__name__} must define objective(maps, reference), as every map attack")
 
     def loss(self, x: Images, maps: Maps, reference: Any, model: AttackedModel) -> PerImage:
         """The objective at x; attacks that also depend on the model's output add to it here."""
