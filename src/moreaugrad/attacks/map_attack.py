@@ -47,7 +47,7 @@ class MapAttack(Attack):
         rule: "gradient" (default for l2): along the gradient, by shrinking steps from random points of the sphere,
             the stronger one; "sign" (the only one for linf): along its sign from the input, as published.
         step_size: length of a step, in the units of the input; default epsilon/100 (l2) or epsilon/4 (linf) for
-            "sign", and shrinking steps epsilon/(i + 1) for "gradient".
+            "sign", and epsilon/(i + 1) for "gradient", which with a given length starts at the input.
         surrogate: what is differentiated: "softplus" for a softplus copy of a network with kinks, a smooth network of
             your own, or None for the model itself.
         beta: sharpness of the softplus copy.
