@@ -153,7 +153,7 @@ def test_gradcam_is_that_of_torch_cam():
 
 
 @EVERY
-def test_alone_in_company_and_in_any_chunks(method):
+def test_alone_in_a_batch_and_in_any_chunks(method):
     net, x = averaging(nn.SiLU), images(5)
     targets = [0, 4, 2, 2, 1]
     whole = method(net).explain(x, targets)
@@ -435,9 +435,9 @@ def test_out_of_memory_halves_the_rows(method, caplog):
 def test_compiling_is_left_aside(method):
     net, x = averaging(), images()
     wanted = method(net).attribute(x, C)
-    told = method(net, compile=True).explain(x, C)
-    assert torch.equal(told.map, wanted)
-    assert told.options["compile"] is False
+    plain = method(net, compile=True).explain(x, C)
+    assert torch.equal(plain.map, wanted)
+    assert plain.options["compile"] is False
     compiled = torch.compile(net)
     assert torch.equal(method(compiled).attribute(x, C), wanted)
 

@@ -106,8 +106,10 @@ def test_is_an_attribution_with_captums_arguments(name, net):
     method = make(name, net)
     assert isinstance(method, Attribution)
     parameters = inspect.signature(method.attribute).parameters
-    assert list(parameters)[:3] == ["inputs", "target", "additional_forward_args"]
-    assert {"internal_batch_size", "return_convergence_delta", "show_progress", "callback"} <= set(parameters)
+    compares = ["baselines"] if "baseline" in mg.METHODS[name].flags else []  # as in Captum, before the target
+    assert list(parameters)[: 3 + len(compares)] == ["inputs", *compares, "target", "additional_forward_args"]
+    shared = {"internal_batch_size", "return_convergence_delta", "show_progress", "callback"}
+    assert shared <= set(parameters) or "options" in parameters
     assert mg.METHODS[name].summary
 
 

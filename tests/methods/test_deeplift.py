@@ -64,7 +64,7 @@ class Shared(nn.Module):
         return self.head(F.relu(self.third(hidden)))
 
 
-class Apart(Shared):
+class Separate(Shared):
     """The same with a module at each place."""
 
     def __init__(self):
@@ -117,10 +117,10 @@ def test_is_captums_where_captum_can(activation):
     assert (gap.abs() < 1e-12).all()
 
 
-def test_shared_in_place_and_functional_activations_are_told_apart():
-    shared, apart, x = filled(Shared()), Apart().double().eval(), random(4, 6, seed=3)
-    apart.load_state_dict(shared.state_dict())
-    theirs, _ = captum(apart, x, torch.zeros_like(x), target=2)
+def test_shared_in_place_and_functional_activations_are_distinguished():
+    shared, separate, x = filled(Shared()), Separate().double().eval(), random(4, 6, seed=3)
+    separate.load_state_dict(shared.state_dict())
+    theirs, _ = captum(separate, x, torch.zeros_like(x), target=2)
     torch.testing.assert_close(DeepLift(shared).attribute(x, target=2), theirs, rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(DeepLift(shared.forward).attribute(x, target=2), theirs, rtol=1e-10, atol=1e-13)
     assert shared.act.inplace
@@ -255,7 +255,7 @@ def known(name, size):
     ],
 )
 def test_known_networks_are_complete(name, size, served, caplog):
-    """Captum itself, on a copy with activations told apart, misses a good part unless it serves all layers."""
+    """Captum itself, on a copy with separate activations, misses a good part unless it serves all layers."""
     model = known(name, size)
     x, x0 = random(2, 3, size, size, dtype=torch.float32), random(2, 3, size, size, seed=1, dtype=torch.float32) / 2
     before = copy.deepcopy(model.state_dict())
@@ -268,8 +268,8 @@ def test_known_networks_are_complete(name, size, served, caplog):
     assert ((found.map.double().sum((1, 2, 3)) - rise).abs() < 1e-3 * rise.abs()).all()
     assert "sum up" not in caplog.text
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
-    apart = out_of_place(model) if hasattr(model, "network") else unshared(model)
-    theirs, _ = captum(apart, x, x0, target=target)
+    separate = out_of_place(model) if hasattr(model, "network") else unshared(model)
+    theirs, _ = captum(separate, x, x0, target=target)
     lost = (theirs.sum((1, 2, 3)) - rise).abs() / rise.abs()
     assert (lost < 1e-3).all() if served else (lost > 0.02).any()
 
@@ -443,7 +443,7 @@ def test_black_is_the_baseline_of_a_model_that_knows_it():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_same_in_any_company_and_any_chunks(dtype):
+def test_the_same_in_any_batch_and_any_chunks(dtype):
     net, x, x0 = network(nn.ReLU6, nn.MaxPool2d(3, 2, 1), dtype), X.to(dtype), X0.to(dtype)
     whole = DeepLift(net).attribute(x, target=[1, 0, 4], baselines=x0)
     near = (1e-8 if dtype == torch.float64 else 1e-5) * float(whole.abs().max())

@@ -306,7 +306,7 @@ def test_deletion_of_a_class_that_is_not_predicted_goes_on():
 @DEFENCES
 @pytest.mark.parametrize("smoothing", [None, mg.Smoothing(noise_level=0.1, samples=3)])
 @pytest.mark.parametrize("lam", [None, 0.01])
-def test_alone_as_in_company_and_in_any_chunks(mode, defence, smoothing, lam):
+def test_alone_as_in_a_batch_and_in_any_chunks(mode, defence, smoothing, lam):
     net, wanted = network(), [0, 1, 2]
     method = FGVis(net, mode, defence, lam, smoothing=smoothing, **FAST)
     maps = method.attribute(X, wanted)
@@ -333,7 +333,7 @@ def test_blocks_of_images_and_arguments_that_follow_them(defence, monkeypatch):
     torch.testing.assert_close(blocks, maps, rtol=0, atol=1e-8)
 
 
-def test_float32_in_company():
+def test_float32_in_a_batch():
     net, x = network(dtype=torch.float32), X.float()
     maps = FGVis(net, lam=0.01, **FAST).attribute(x, 1)
     for row in range(3):

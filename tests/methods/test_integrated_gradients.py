@@ -1,4 +1,4 @@
-"""Integrated gradients: closed forms, completeness, Captum's rules, and the same map in any company."""
+"""Integrated gradients: closed forms, completeness, Captum's rules, and the same map in any batch."""
 
 import pytest
 import torch
@@ -128,7 +128,7 @@ def test_black_is_the_darkest_picture_of_a_model_that_knows_its_normalisation():
 
 
 @pytest.mark.parametrize("steps", [1, 5, 16])
-def test_the_same_in_any_company_and_any_chunks(steps):
+def test_the_same_in_any_batch_and_any_chunks(steps):
     net, target = network(nn.ReLU), [3, 0, 2]
     whole = IntegratedGradients(net, steps).explain(X, target, baselines=X0)
     for rows in (1, 2, 3, 7, 100):

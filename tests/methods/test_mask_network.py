@@ -630,9 +630,9 @@ def test_the_command_offers_what_the_recipe_takes(data, weights, tmp_path):
 
     with safe_open(tmp_path / "mask.safetensors", "pt") as file:
         notes = file.metadata()
-    told = {"steps_selector": "1", "steps_decoder": "1", "batch": "4", "width": "4", "lr": "0.002", "loss": "code"}
-    assert {name: notes[name] for name in told} == told
-    assert set(RECIPE) == {*told, "seed"}
+    explicit = {"steps_selector": "1", "steps_decoder": "1", "batch": "4", "width": "4", "lr": "0.002", "loss": "code"}
+    assert {name: notes[name] for name in explicit} == explicit
+    assert set(RECIPE) == {*explicit, "seed"}
     assert 0 <= float(notes["held_out_area"]) <= 1
 
 

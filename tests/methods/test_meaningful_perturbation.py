@@ -212,7 +212,7 @@ def test_sizes_follow_the_picture():
 
 @pytest.mark.parametrize("replacement", ["blur", "constant", "noise"])
 @pytest.mark.parametrize("mode", ["deletion", "preservation"])
-def test_alone_as_in_company_and_in_any_chunks(mode, replacement):
+def test_alone_as_in_a_batch_and_in_any_chunks(mode, replacement):
     net = network()
     options = {"mode": mode, "replacement": replacement, "jitter": 3, **FAST}
     maps = MeaningfulPerturbation(net, **options).attribute(X, [0, 1, 2])
@@ -234,7 +234,7 @@ def test_blocks_of_images(monkeypatch):
     torch.testing.assert_close(MeaningfulPerturbation(net, **FAST).attribute(X, [0, 1, 2]), maps, rtol=0, atol=1e-8)
 
 
-def test_float32_in_company():
+def test_float32_in_a_batch():
     net, x = network(dtype=torch.float32), X.float()
     maps = MeaningfulPerturbation(net, **FAST).attribute(x, 1)
     for row in range(3):

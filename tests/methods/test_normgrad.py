@@ -33,7 +33,7 @@ def network(convolution=None, act=nn.Softplus):
     return seeded(make)
 
 
-def apart(a, score, variant):
+def single_contributions(a, score, variant):
     """What each position adds, (h, w, entries): the gradient of an identity layer whose weights are its own there."""
     _, k, h, w = a.shape
     if variant == "bias":
@@ -60,7 +60,7 @@ def test_each_position_adds_what_autograd_says(variant, aggregation):
     found = NormGrad(net, "1", variant, aggregation).explain(x, C)
     for row in range(2):
         a = net[:2](x[row : row + 1]).detach()
-        parts = apart(a, lambda out: net[2](out)[0, C], variant)
+        parts = single_contributions(a, lambda out: net[2](out)[0, C], variant)
         parts = parts.clamp_min(0) if variant == "selective" else parts
         close(found.coarse[row, 0], SIZES[aggregation](parts))
     assert found.coarse.any()
@@ -252,7 +252,7 @@ def test_tiny_gradients_do_not_vanish(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_alone_in_company_and_in_any_chunks(variant):
+def test_alone_in_a_batch_and_in_any_chunks(variant):
     net, x = network(act=nn.SiLU), images(5)
     targets = [0, 4, 2, 2, 1]
     layers = ["0.0", "1"]

@@ -78,9 +78,9 @@ def test_steps_follow_the_gradient_of_the_objective(lam2):
 
 def test_the_penalty_of_a_photo_is_kept_for_small_images():
     n = X[0].numel()
-    told = Relex(network(), budget=48, steps=6, lam1=1e-4 * 150528 / n).attribute(X, 1)
-    assert torch.equal(Relex(network(), budget=48, steps=6).attribute(X, 1), told)
-    assert not torch.equal(Relex(network(), budget=48, steps=6, lam1=1e-4).attribute(X, 1), told)
+    explicit = Relex(network(), budget=48, steps=6, lam1=1e-4 * 150528 / n).attribute(X, 1)
+    assert torch.equal(Relex(network(), budget=48, steps=6).attribute(X, 1), explicit)
+    assert not torch.equal(Relex(network(), budget=48, steps=6, lam1=1e-4).attribute(X, 1), explicit)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_any_chunking(rows):
     torch.testing.assert_close(found, whole, rtol=0, atol=1e-8)
 
 
-def test_float32_in_company():
+def test_float32_in_a_batch():
     net, x = network(dtype=torch.float32), X.float()
     maps = Relex(net, **FAST).attribute(x, 1)
     for row in range(3):

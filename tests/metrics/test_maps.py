@@ -7,7 +7,6 @@ import pytest
 import torch
 from small_maps import maps
 
-from moreaugrad.envelope.groups import make_groups
 from moreaugrad.metrics.localisation import energy_in_box, pointing_game, regions
 from moreaugrad.metrics.sparsity import active_groups, gini, hoyer, nonzero_share
 from moreaugrad.metrics.summary import Summary, class_average, summary
@@ -56,11 +55,18 @@ def test_sparsity_has_no_scale_and_no_order(metric):
 @pytest.mark.parametrize(
     "groups", [4, 5, "channels", torch.arange(12 * 14).view(12, 14) // 30, torch.arange(336) // 7 * 10]
 )
-def test_active_groups_are_those_of_the_prior(groups):
+def test_active_groups_are_counted_entry_by_entry(groups):
+    def label(channel, row, column):
+        if isinstance(groups, str):
+            return channel
+        if isinstance(groups, int):
+            return row * groups // 12, column * groups // 14
+        return int(groups[row, column] if groups.ndim == 2 else groups[(channel * 12 + row) * 14 + column])
+
     x = torch.where(maps(1).abs() > 2.2, maps(0), 0)
-    prior = make_groups(groups, x)
-    wanted = (prior.units(x) > 0).sum(1) / prior.counts[0]
-    torch.testing.assert_close(active_groups(x, groups), wanted.double())
+    every = {label(*entry) for entry in torch.ones_like(x[0]).nonzero().tolist()}
+    wanted = [len({label(*entry) for entry in image.nonzero().tolist()}) / len(every) for image in x]
+    torch.testing.assert_close(active_groups(x, groups), torch.tensor(wanted, dtype=torch.float64))
     assert active_groups(torch.zeros_like(x), groups).tolist() == [0, 0, 0]
 
 

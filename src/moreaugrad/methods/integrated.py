@@ -75,16 +75,14 @@ class IntegratedGradients(BaselineMethod):
     steps: int = 50
     rule: str = "right"
 
+    differentiable = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.rule, str):
             object.__setattr__(self, "rule", self.rule.removeprefix("riemann_"))
         validate.one_of("rule", self.rule, RULES)
         validate.at_least("steps", self.steps, 2 if self.rule == "trapezoid" else 1)
-
-    @property
-    def differentiable(self) -> bool:
-        return True
 
     @property
     def per_image(self) -> int:
@@ -107,8 +105,7 @@ class IntegratedGradients(BaselineMethod):
 
         Args:
             inputs: images (N, ...), or a tuple of inputs.
-            baselines: what the inputs are compared with: a number, a tensor of their shape or of one of them, or a
-                tuple of these. None: the `baseline` of the method.
+            baselines: a number, a tensor shaped like the inputs or one of them, or a tuple; None: the method's own.
             target: the class or classes to explain, in any of Captum's forms.
             additional_forward_args: further arguments of the model.
             n_steps: replaces `steps` in this call.

@@ -11,16 +11,9 @@ from torch.nn import functional as F
 
 from moreaugrad import validate
 from moreaugrad.batch import norm, total
+from moreaugrad.methods import mask_optimisation as optimise
 from moreaugrad.methods.call import Call
-from moreaugrad.methods.mask_optimisation import (
-    MaskMethod,
-    adam_step,
-    blur,
-    class_probabilities,
-    generator,
-    total_variation,
-    upsampling_matrix,
-)
+from moreaugrad.methods.mask_optimisation import MaskMethod, blur, generator
 from moreaugrad.types import Images, Outcome
 
 MODES = {"deletion": 1, "preservation": -1}  # the sign of the class probability in what is minimised
@@ -73,6 +66,8 @@ class MeaningfulPerturbation(MaskMethod):
     jitter: int | None = None
     replacement: str = "blur"
 
+    random = True  # by its jitter
+
     def __post_init__(self) -> None:
         super().__post_init__()
         validate.one_of("mode", self.mode, MODES)
@@ -86,10 +81,6 @@ class MeaningfulPerturbation(MaskMethod):
         for name, weight in (("lam1", self.lam1), ("lam2", self.lam2)):
             validate.not_negative(name, weight)
 
-    @property
-    def random(self) -> bool:
-        return True  # by its jitter
-
     def compute(self, call: Call) -> Outcome:
         shapes = call.packing.shapes
         if len(shapes) != 1 or len(shapes[0]) != 3:
@@ -97,13 +88,13 @@ class MeaningfulPerturbation(MaskMethod):
             raise ValueError(f"inputs must be one batch of pictures (N, C, H, W) for {self.get_name()}, got {shown}")
         x, (height, width) = call.x, call.x.shape[-2:]
         scale, sigma = self._lengths(height)
-        tall, wide = (upsampling_matrix(size, scale, sigma / 2, x) for size in (height, width))
+        tall, wide = (optimise.upsampling_matrix(size, scale, sigma / 2, x) for size in (height, width))
         still = self._fixed_replacement(x, sigma)
         mask = self._start(call, scale, self._replacement(call, still, 0))
         first, second = torch.zeros_like(mask), torch.zeros_like(mask)
         for step in range(1, self.budget + 1):
             grad = self._gradient(call, mask, (tall, wide), still, step)
-            move, first, second = adam_step(grad, first, second, step)
+            move, first, second = optimise.adam_step(grad, first, second, step)
             mask = (mask - self.lr * move).clamp(0, 1)
             call.watch(step, self.budget, {})
         low = 1 - mask if self.mode == "deletion" else mask
@@ -121,7 +112,7 @@ class MeaningfulPerturbation(MaskMethod):
             full = upsampling[0] @ leaf @ upsampling[1].T
             mixed = full * image + (1 - full) * replaced
             size = (1 - leaf if self.mode == "deletion" else leaf).sum()
-            penalty = self.lam1 * size + self.lam2 * total_variation(leaf, self.tv_beta).sum()
+            penalty = self.lam1 * size + self.lam2 * optimise.total_variation(leaf, self.tv_beta).sum()
         _, slope = call.score.value_and_grad(mixed.detach())
         (grad,) = torch.autograd.grad([mixed, penalty], leaf, [MODES[self.mode] * slope, torch.ones_like(penalty)])
         return grad
@@ -160,7 +151,7 @@ class MeaningfulPerturbation(MaskMethod):
         for image in range(len(call.x)):
             one = slice(image, image + 1)
             rows = call.x[one] + removed * (replaced[one] - call.x[one])
-            probability, _ = class_probabilities(
+            probability, _ = optimise.class_probabilities(
                 call.score, rows, torch.full((len(rows),), image, device=call.x.device)
             )
             span = probability[0] - probability[-1]  # the first disc is empty

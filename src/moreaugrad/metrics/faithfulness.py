@@ -15,16 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from moreaugrad import validate
-from moreaugrad.metrics.maps import (
-    Flat,
-    read_maps,
-    require_boolean,
-    require_function,
-    require_one_device,
-    require_pictures,
-    sum_channels,
-    to_float64,
-)
+from moreaugrad.metrics import maps as checks
+from moreaugrad.metrics.maps import Flat, read_maps, sum_channels, to_float64
 from moreaugrad.registry import unknown
 from moreaugrad.types import Flags, ForwardFunc, Images, PerImage, Target
 
@@ -49,7 +41,7 @@ class PixelOrder:
         for name in ("step", "internal_batch_size"):
             if getattr(self, name) is not None:
                 validate.at_least(name, getattr(self, name), 1)
-        require_boolean("signed", self.signed)
+        checks.require_boolean("signed", self.signed)
         if not isinstance(self.seeds, tuple | list | range) or not self.seeds:
             raise TypeError(f"seeds must be a tuple of at least one whole number, got {self.seeds!r}")
         for each in self.seeds:
@@ -145,11 +137,11 @@ def _measure(
         if name not in names:
             raise unknown("option", name, names)
     path, batch = PixelOrder(**options), read_maps(maps)
-    require_boolean("return_curve", curve)
+    checks.require_boolean("return_curve", curve)
     (x,) = validate.inputs(x)
     _require_same_pixels(tuple(maps.shape), tuple(x.shape))
-    require_one_device(maps, x)
-    require_function("model", model, "a batch", "logits (N, classes)")
+    checks.require_one_device(maps, x)
+    checks.require_function("model", model, "a batch", "logits (N, classes)")
     validate.evaluating(model)
     target = validate.target(target, len(x))
     with torch.no_grad():
@@ -167,7 +159,7 @@ def _measure(
 def _require_same_pixels(maps: tuple[int, ...], x: tuple[int, ...]) -> None:
     if len(x) != 4:
         raise ValueError(f"x must be images (N, C, H, W), got shape {x}")
-    require_pictures(maps)
+    checks.require_pictures(maps)
     if maps[0] != x[0] or maps[-2:] != x[-2:]:
         raise ValueError(
             f"maps must have one number or more per pixel of x, got maps of shape {maps} for images of shape {x}; "

@@ -34,7 +34,7 @@ def local_lipschitz(
         One number per image, 0 or more; lower is more robust.
 
     Example:
-        >>> mg.local_lipschitz(lambda v: 3 * v, x.double(), samples=2)
+        >>> mg.local_lipschitz(lambda v: 3 * v, x.double(), samples=2).round(decimals=4)
         tensor([3., 3.], dtype=torch.float64)
     """
     require_function("explainer", explainer, "a batch", "maps")

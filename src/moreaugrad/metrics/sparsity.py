@@ -63,8 +63,8 @@ def hoyer(maps: Tensor) -> PerImage:
         One number per image: 0 if all entries are equal, 1 for a single one; NaN for a zero map, or n = 1.
 
     Example:
-        >>> mg.hoyer(torch.tensor([[1.0, 1.0], [0.0, 5.0]]))
-        tensor([0., 1.])
+        >>> mg.hoyer(torch.tensor([[0.0, 5.0]]))
+        tensor([1.])
     """
     batch = read_maps(maps)
     values = unit_scale(batch.values)

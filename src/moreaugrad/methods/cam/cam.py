@@ -44,6 +44,8 @@ class Cam(SingleLayerMethod):
         True
     """
 
+    second_order = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.score != "logit":
@@ -52,10 +54,6 @@ class Cam(SingleLayerMethod):
                 "take Grad-CAM (`gradcam`), which works for any head"
             )
         object.__setattr__(self, "precision", "float32")  # as the comparison with the logit needs it
-
-    @property
-    def second_order(self) -> bool:
-        return False
 
     def compute(self, call: Call) -> Outcome:
         size = self.image_size(call)

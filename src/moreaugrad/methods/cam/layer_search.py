@@ -13,14 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from moreaugrad.methods.cam.layer_capture import (
-    LayerRecord,
-    capture_layers,
-    first_tensor,
-    forward_hooks,
-    on_original_model,
-    require_module,
-)
+from moreaugrad.methods.cam import layer_capture as capture
+from moreaugrad.methods.cam.layer_capture import LayerRecord, on_original_model
 from moreaugrad.model.prepared import numerics
 from moreaugrad.model.score import ClassScore, padded_to
 from moreaugrad.types import Images
@@ -53,13 +47,13 @@ class LayerChoice:
 
 def trace_modules(score: ClassScore, x: Images) -> tuple[list[ModuleCall], Tensor]:
     """Every call of a module that returns a tensor, in the order in which they end, and the model's output."""
-    modules = {name: module for name, module in require_module(score.engine.forward).named_modules() if name}
+    modules = {name: module for name, module in capture.require_module(score.engine.forward).named_modules() if name}
     calls: list[ModuleCall] = []
     size = _image_size(x)
     rows = min(ROWS, score.engine.rows)
 
     def note(name: str, module: nn.Module, given: Any, output: Any) -> None:
-        first = first_tensor(output)
+        first = capture.first_tensor(output)
         if not isinstance(first, Tensor) or len(first) != rows:
             return
         features = given.detach() if isinstance(module, nn.Linear) and isinstance(given, Tensor) else None
@@ -69,7 +63,7 @@ def trace_modules(score: ClassScore, x: Images) -> tuple[list[ModuleCall], Tenso
 
     some, owners = padded_to(x[:rows].detach(), score.everyone(x)[:rows], rows)
     original = on_original_model(score)
-    with torch.no_grad(), numerics("float32", x.is_cuda), forward_hooks(modules, note):
+    with torch.no_grad(), numerics("float32", x.is_cuda), capture.forward_hooks(modules, note):
         output = original.told(original.engine.original, some, owners)
     return calls, output
 
@@ -189,7 +183,7 @@ def _layers_with_gradient(score: ClassScore, x: Images, layers: dict[str, nn.Mod
     few.engine.rows = min(ROWS, few.engine.rows)
     # of the logit: another score may be so saturated that no gradient is left
     logit = replace(few, kind="logit", of=score.everyone(x)[:ROWS], graph=False)
-    found = capture_layers(logit, x[:ROWS].detach(), layers, largest)
+    found = capture.capture_layers(logit, x[:ROWS].detach(), layers, largest)
     return [name for name, peak in zip(layers, found, strict=True) if bool(peak.any())]
 
 

@@ -6,14 +6,13 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
-from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from moreaugrad.methods.base import Method
+from moreaugrad.methods.cache import Cache
 from moreaugrad.methods.call import Call
 from moreaugrad.methods.cam.layer_capture import require_module
 from moreaugrad.methods.cam.layer_search import LayerChoice, Size
@@ -25,11 +24,14 @@ _WRAPPERS = ("network.", "module.")  # a classifier's own network; a model sprea
 
 
 @dataclass(frozen=True, eq=False)
-class LayerMethod(Method):
+class LayerMethod(Cache, Method):
     """A map (N, 1, H, W) that is read at layers of the model itself.
 
     `compile` is accepted and ignored: compiled networks do not have the layers of the model.
     """
+
+    once = True
+    differentiable = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,31 +39,18 @@ class LayerMethod(Method):
         object.__setattr__(self, "compile", False)
 
     @property
-    def once(self) -> bool:
-        return True
-
-    @property
-    def differentiable(self) -> bool:
-        return True
-
-    @property
     def model(self) -> nn.Module:
         """The module whose layers are read."""
         return require_module(self.forward_func, self.get_name())
 
-    @cached_property
-    def _choices(self) -> dict[Any, tuple[str, ...]]:
-        """Layers found in earlier calls, so that each image shape costs one search."""
-        return {}
-
     def search_layers(self, call: Call, search: Callable[[ClassScore, Images], LayerChoice]) -> tuple[str, ...]:
         """The layers that `search` chooses; searched again where the modules of the model have changed."""
         key = call.x.shape[1:], tuple(map(id, self.model.modules()))
-        if key in self._choices:
-            return self._choices[key]
+        if key in self.cache:
+            return tuple(self.cache[key])
         choice = search(call.score, call.x)
         if choice.certain:
-            self._choices[key] = choice.names
+            self.cache[key] = choice.names
         return choice.names
 
     def named_layers(self, names: Sequence[str]) -> dict[str, nn.Module]:

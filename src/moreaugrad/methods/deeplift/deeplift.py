@@ -9,7 +9,6 @@ import logging
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from inspect import signature
 from typing import Any
 
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from moreaugrad import validate
 from moreaugrad.batch import total
 from moreaugrad.methods.baseline import BaselineMethod
+from moreaugrad.methods.cache import Cache
 from moreaugrad.methods.call import Call
 from moreaugrad.methods.chunks import run_in_chunks
 from moreaugrad.methods.deeplift.graph_rewrite import Elementwise, Largest, trace_operations
@@ -39,7 +39,7 @@ LAST: dict[str, Callable[[Tensor], Tensor]] = {"prob": torch.reciprocal, "logpro
 
 
 @dataclass(frozen=True, eq=False)
-class DeepLift(BaselineMethod):
+class DeepLift(Cache, BaselineMethod):
     """DeepLIFT, `m * (x - x0)`, signed, with multipliers m of the rescale rule (Shrikumar et al., 2017).
 
     The multipliers are chained like gradients, with `(g(z) - g(z0)) / (z - z0)` for an activation g, so that a map
@@ -64,6 +64,8 @@ class DeepLift(BaselineMethod):
     strict: bool = field(default=True, kw_only=True)
     eps: float = field(default=1e-10, kw_only=True)
 
+    once = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.precision not in (None, "float32") or self.compile:
@@ -73,18 +75,6 @@ class DeepLift(BaselineMethod):
             )
         validate.flag("strict", self.strict)
         validate.positive("eps", self.eps)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_copies"}
-
-    @cached_property
-    def _copies(self) -> dict[str, Any]:
-        """The last copy, kept for calls with the same model and shapes."""
-        return {}
-
-    @property
-    def once(self) -> bool:
-        return True
 
     @log_usage()  # type: ignore[untyped-decorator]
     def attribute(
@@ -101,8 +91,7 @@ class DeepLift(BaselineMethod):
 
         Args:
             inputs: images (N, ...), or a tuple of inputs.
-            baselines: what the inputs are compared with: a number, a tensor of their shape or of one of them, or a
-                tuple of these. None: the `baseline` of the method.
+            baselines: a number, a tensor shaped like the inputs or one of them, or a tuple; None: the method's own.
             target: the class or classes to explain, in any of Captum's forms.
             additional_forward_args: further arguments of the model.
             return_convergence_delta: whether to return the completeness gap (N,) too.
@@ -148,7 +137,7 @@ class DeepLift(BaselineMethod):
         assert call.baseline is not None
         version = mark(self.forward_func)
         if version is None:  # what a function holds may have changed
-            self._copies.clear()
+            self.cache.clear()
 
         def run(rows: Int[Tensor, "r"]) -> tuple[Tensor, ...]:
             return self._rows(call, rows, version)
@@ -181,7 +170,7 @@ class DeepLift(BaselineMethod):
         tensors = [each for each in arguments if isinstance(each, Tensor)]
         shapes = [(each.shape, each.dtype, each.device) for each in (*inputs, *tensors)]
         key = version, shapes, repr([each for each in arguments if not isinstance(each, Tensor)])
-        if self._copies.get("key") != key:
+        if self.cache.get("key") != key:
             forward = getattr(self.forward_func, "_orig_mod", self.forward_func)  # what is compiled cannot be traced
 
             def run(*given: Tensor) -> Tensor:
@@ -192,8 +181,8 @@ class DeepLift(BaselineMethod):
             network, unserved = trace_operations(run, inputs, tensors)
             if self.strict:
                 _refuse(unserved)
-            self._copies.update(key=key, network=network)
-        return self._copies["network"]  # type: ignore[no-any-return]
+            self.cache.update(key=key, network=network)
+        return self.cache["network"]  # type: ignore[no-any-return]
 
 
 class TargetScore(nn.Module):

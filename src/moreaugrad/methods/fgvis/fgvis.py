@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.batch import spread, total
+from moreaugrad.methods.cache import Cache
 from moreaugrad.methods.call import Call
 from moreaugrad.methods.fgvis.gradient_clipping import GuardedModel
 from moreaugrad.methods.mask_optimisation import PHOTO, MaskMethod, class_probabilities, noisy_copies, scale_to_unit
@@ -28,7 +27,7 @@ KEPT, DROPPED = 0.9, 0.05  # of p_c(x): the share that preservation keeps, and t
 
 
 @dataclass(frozen=True, eq=False)
-class FGVis(MaskMethod):
+class FGVis(Cache, MaskMethod):
     """FGVis, a mask with an entry for each input, `e = m x`, that cannot create evidence (Wagner et al., 2019).
 
     Preservation minimises `lam |m|_1 - p_c(e)` over m in [0, 1], and the map is m. Deletion minimises
@@ -79,14 +78,6 @@ class FGVis(MaskMethod):
         validate.smooth(self.smoothing, Smoothing)
         self._require_budget(self.budget, self._samples)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_guards"}
-
-    @cached_property
-    def _guards(self) -> list[tuple[Any, Engine]]:
-        """The defended network of the last call, and what it was made of."""
-        return []
-
     @property
     def noise(self) -> Smoothing | None:
         return self.smoothing
@@ -110,16 +101,16 @@ class FGVis(MaskMethod):
         whole[owners] = x
         clean = unpack(whole)
         follow = [isinstance(a, Tensor) and a.ndim > 0 and len(a) == score.images for a in score.arguments]
-        made_of = (mark(self.forward_func), len(clean), follow, score.engine.precision, score.engine.compile)
-        if not self._guards or self._guards[0][0] != made_of:
+        key = (mark(self.forward_func), len(clean), follow, score.engine.precision, score.engine.compile)
+        if self.cache.get("key") != key:
             assert isinstance(self.forward_func, nn.Module)
             network = GuardedModel(self.forward_func, len(clean), follow, clip=self.defence == "clip")
             one = owners[:1]
             network.probe(
                 [part[one] for part in clean], [targets.row_of(a, one, score.images) for a in score.arguments]
             )
-            self._guards[:] = [(made_of, Engine(network, score.engine.precision, score.engine.compile))]
-        engine = self._guards[0][1]
+            self.cache.update(key=key, engine=Engine(network, score.engine.precision, score.engine.compile))
+        engine: Engine = self.cache["engine"]
         engine.rows = max(1, score.engine.rows // 2)  # x needs the other half
         defended = replace(score, engine=engine, arguments=(*clean, *score.arguments))
         if engine.body is None:

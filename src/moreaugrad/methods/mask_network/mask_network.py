@@ -6,7 +6,6 @@ import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -15,6 +14,7 @@ from torch.nn import functional as F
 
 from moreaugrad import validate
 from moreaugrad.methods.base import Method
+from moreaugrad.methods.cache import Cache
 from moreaugrad.methods.call import Call
 from moreaugrad.methods.chunks import run_in_chunks
 from moreaugrad.methods.mask_network.decoder import MaskNet
@@ -27,7 +27,7 @@ from moreaugrad.types import Outcome, Target
 
 
 @dataclass(frozen=True, eq=False)
-class MaskNetwork(Method):
+class MaskNetwork(Cache, Method):
     """Mask (N, 1, H, W) in [0, 1] from a network trained once for a classifier (Dabkowski and Gal, 2017).
 
     The mask is the smallest smooth region that shows the class and, removed, hides it. Use it where maps must be
@@ -51,41 +51,19 @@ class MaskNetwork(Method):
     network: str | Path | MaskNet | None = None
     confidence: float = 0.0
 
+    once = True
+    differentiable = True
+    second_order = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         validate.number("confidence", self.confidence)
         self._check()
 
-    @property
-    def once(self) -> bool:
-        return True
-
-    @property
-    def differentiable(self) -> bool:
-        return True
-
-    @property
-    def second_order(self) -> bool:
-        return False
-
     @cached_property
     def trained(self) -> MaskNet:
         """The network, as it was stored."""
         return self.network if isinstance(self.network, MaskNet) else load_mask_network(self.network)
-
-    @cached_property
-    def _copies(self) -> dict[Any, MaskNet]:
-        """The network on the devices and in the precisions that were asked for."""
-        return {}
-
-    @cached_property
-    def _known(self) -> list[Any]:
-        """The version of the classifier that was found to be the right one."""
-        return []
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("_copies", "_known")  # of this process
-        return {key: value for key, value in super().__getstate__().items() if key not in own}
 
     def compute(self, call: Call) -> Outcome:
         _require_images(tuple(call.x.shape), len(call.packing.shapes))
@@ -118,15 +96,16 @@ class MaskNetwork(Method):
 
     def _network(self, x: Tensor) -> MaskNet:
         key = x.device, x.dtype
-        if key not in self._copies:
-            self._copies[key] = copy.deepcopy(self.trained).to(*key).eval().requires_grad_(False)
-        return self._copies[key]
+        if key not in self.cache:
+            self.cache[key] = copy.deepcopy(self.trained).to(*key).eval().requires_grad_(False)
+        network: MaskNet = self.cache[key]
+        return network
 
     def _check(self) -> None:
         """Refuses a classifier with other weights; compares them again only after they changed."""
         model = find_classifier(self.forward_func)
         version = mark(model)
-        if self._known and self._known[0] == version:
+        if "version" in self.cache and self.cache["version"] == version:
             return
         if not self.trained.fingerprint.same(Fingerprint.of(model)):
             named = self.trained if isinstance(self.network, MaskNet) else self.network
@@ -134,7 +113,7 @@ class MaskNetwork(Method):
                 f"the mask network must be used with the classifier that it was trained for, got another one for "
                 f"{str(named)!r}; load the weights that it was trained with, or train it again: {TRAIN}"
             )
-        self._known[:] = [version]
+        self.cache["version"] = version
 
 
 def load_mask_network(path: str | Path | None) -> MaskNet:
