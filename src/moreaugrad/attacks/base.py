@@ -149,9 +149,7 @@ class Attack:
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
         """The search itself; every attack defines it."""
-        raise NotImplementedError(
-            f"{type(self).__name__} must define run(ball, model, watch), as every attack"
-        )
+        raise NotImplementedError(f"{type(self).__name__} must define run(ball, model, watch), as every attack")
 
     def check_inputs(self, x: Images) -> None:
         """Refuses inputs that the attack cannot take, before the model is called."""
