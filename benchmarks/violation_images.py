@@ -16,7 +16,7 @@ import moreaugrad as mg
 from benchmarks.violation_cases import PRIORS, Case, Threshold, constant, method_of, pick
 from moreaugrad.certificates.lipschitz_bounds import smoothness
 from moreaugrad.data.arrays import read_cifar10
-from moreaugrad.model.noise import antithetic
+from moreaugrad.model.smoothing import antithetic
 from moreaugrad.models.checkpoint import WeightsUnavailableError
 
 CAT = Path(__file__).parent.parent / "docs" / "chelsea.jpg"

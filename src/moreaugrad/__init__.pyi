@@ -21,12 +21,19 @@ from .data.arrays import read_cifar10 as read_cifar10
 from .data.labelled import Labelled as Labelled
 from .data.labelled import read_photos as read_photos
 from .data.tiny_imagenet import read_tiny_imagenet as read_tiny_imagenet
-from .envelope.derivative import Slope as Slope
+from .envelope.derivative import Covariance as Covariance
+from .envelope.derivative import Frozen as Frozen
+from .envelope.derivative import Implicit as Implicit
+from .envelope.derivative import Unrolled as Unrolled
+from .envelope.priors import L1 as L1
 from .envelope.priors import PRIORS as PRIORS
+from .envelope.priors import Group as Group
+from .envelope.priors import Zero as Zero
 from .envelope.solvers import DualAveraging as DualAveraging
 from .envelope.solvers import PaperAlgorithm as PaperAlgorithm
 from .envelope.solvers import ProximalGradient as ProximalGradient
 from .methods import METHODS as METHODS
+from .methods.base import Method as Method
 from .methods.cam.cam import Cam as Cam
 from .methods.cam.cam import GradCam as GradCam
 from .methods.cam.cam import GradCamPlusPlus as GradCamPlusPlus
@@ -48,13 +55,18 @@ from .metrics.summary import summary as summary
 from .model.bounded import Clipped as Clipped
 from .model.bounded import Odds as Odds
 from .model.bounded import Votes as Votes
-from .model.noise import Smoothing as Smoothing
+from .model.prepared import Prepared as Prepared
+from .model.prepared import prepare as prepare
+from .model.smoothing import Smoothing as Smoothing
 from .model.surgery import with_softplus as with_softplus
+from .models import MODELS as MODELS
 from .models import load_model as load_model
 from .models.pixels import in_pixels as in_pixels
+from .registry import register as register
 from .results import Explanation as Explanation
 from .studies.plan import Study as Study
 from .studies.run import run_study as run_study
 from .studies.sources import Tensors as Tensors
+from .types import Prior as Prior
 
 __version__: str

@@ -23,7 +23,7 @@ from moreaugrad.models import load_model
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.custom import as_classifier
 from moreaugrad.results import Explanation
-from moreaugrad.types import Item, Target, Watch, unwatched
+from moreaugrad.types import Item, Target, Watch, ignore_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ExplainBatch:
     def method(self) -> Method:
         return make_method(self.name, self.classifier, self.options)
 
-    def __call__(self, items: Sequence[Item], watch: Watch = unwatched) -> list[Record]:
+    def __call__(self, items: Sequence[Item], watch: Watch = ignore_progress) -> list[Record]:
         """One record per item, in their order. Images of one size are explained together."""
         found: dict[int, Record] = {}
         groups: dict[Any, list[tuple[int, Item, Tensor]]] = {}
@@ -71,7 +71,7 @@ class ExplainBatch:
         return [found[place] for place in range(len(items))]
 
     def read_and_explain(
-        self, sources: Sequence[tuple[str, Any]], target: int | None = None, watch: Watch = unwatched
+        self, sources: Sequence[tuple[str, Any]], target: int | None = None, watch: Watch = ignore_progress
     ) -> list[Record]:
         """The same from keys and files (or PIL images, or arrays)."""
         found: dict[str, Record] = {}

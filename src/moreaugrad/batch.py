@@ -1,8 +1,9 @@
-"""The operations between a batch and one number per image that everyone needs."""
+"""Operations between a batch and one number per image, and on records of one row per image."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 import torch
@@ -14,7 +15,7 @@ Record = TypeVar("Record")
 
 
 def total(x: Images) -> PerImage:
-    """Sum of each image, the same in any company.
+    """Sum of each image, the same whatever else is in the batch.
 
     How a sum is split over threads depends on the shape of the batch; added up in float64 and rounded once,
     the order no longer shows. A last digit would: the kinks of a network amplify it.
@@ -33,27 +34,26 @@ def spread(number: PerImage | Flags, over: Images | Flags) -> Tensor:
     return number.view(-1, *[1] * (over.ndim - 1))
 
 
-def roomy(part: Record, length: int) -> Record:
-    """A record with room for `length` images, to be filled by `put`: parts need not be kept until all are there."""
-    record: Any = part
-    columns = {each.name: getattr(record, each.name) for each in fields(record)}
-    room: Record = type(record)(
-        **{name: None if got is None else got.new_empty(length, *got.shape[1:]) for name, got in columns.items()}
-    )
-    return room
+def allocate(part: Record, length: int) -> Record:
+    """A record with room for `length` images, to be filled by `write_rows`, so that parts need not be kept."""
+    made: Record = _change(part, lambda got: got.new_empty(length, *got.shape[1:]))
+    return made
 
 
-def put(part: Record, into: Record, some: slice | Tensor) -> None:
+def write_rows(part: Record, into: Record, some: slice | Tensor) -> None:
     """Writes the record of some images where it belongs."""
     record: Any = part
     for each in fields(record):
-        if getattr(record, each.name) is not None:
+        if isinstance(getattr(record, each.name), Tensor):
             getattr(into, each.name)[some] = getattr(record, each.name)
 
 
-def taken(whole: Record, which: Tensor) -> Record:
+def take_rows(whole: Record, which: Tensor) -> Record:
     """The record of some of the images."""
-    record: Any = whole
-    columns = {each.name: getattr(record, each.name) for each in fields(record)}
-    some: Record = type(record)(**{name: None if got is None else got[which] for name, got in columns.items()})
+    some: Record = _change(whole, lambda got: got[which])
     return some
+
+
+def _change(record: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    return replace(record, **{name: change(got) for name, got in values.items() if isinstance(got, Tensor)})

@@ -26,6 +26,17 @@ if TYPE_CHECKING:
 
 Maps: TypeAlias = Images | tuple[Tensor, ...]  # a tuple where the inputs were one
 Option: TypeAlias = str | float | int | None
+if TYPE_CHECKING:  # what nearly every user meets, so that editors and type checkers need no casts
+    MapTensor: TypeAlias = Tensor
+    MapOrNone: TypeAlias = Tensor
+    PerImageOrNone: TypeAlias = Tensor
+    FlagsOrNone: TypeAlias = Tensor
+    CountsOrNone: TypeAlias = Tensor
+    CoarseOrNone: TypeAlias = Tensor
+else:
+    MapTensor, MapOrNone = Maps, Maps | None
+    PerImageOrNone, FlagsOrNone, CountsOrNone = PerImage | None, Flags | None, Counts | None
+    CoarseOrNone = Float[Tensor, "n *coarse"] | None
 
 _LISTED = 10  # images that a summary tells of
 
@@ -37,17 +48,17 @@ class Explanation:
     `len`, indexing and iteration go by image; `explanation[i]` is a batch of one.
     """
 
-    map: Maps  # raw values, of the inputs' shape; (N, 1, H, W) from methods that know no channels
-    delta: Maps | None = None  # where the envelope's minimum lies, seen from the input
+    map: MapTensor  # raw values, of the inputs' shape; (N, 1, H, W) from methods that know no channels
+    delta: MapOrNone = None  # type: ignore[assignment]  # where the envelope's minimum lies, seen from the input
     target: Target = None  # what was explained, in any of Captum's forms
-    eta: PerImage | None = None  # weight of the prior: as given, or as the asked sparsity made it
-    score: PerImage | None = None  # of the input itself
-    envelope: PerImage | None = None
-    residual: PerImage | None = None  # distance from optimality, or from completeness; NaN: not measured
-    converged: Flags | None = None
-    gradients: Counts | None = None  # sample-gradients spent
-    stderr: Maps | None = None  # per entry of the map
-    coarse: Float[Tensor, "n *coarse"] | None = None  # the map at the resolution of the layer that it was read from
+    eta: PerImageOrNone = None  # type: ignore[assignment]  # weight of the prior: as given, or as the asked sparsity made it
+    score: PerImageOrNone = None  # type: ignore[assignment]  # of the input itself
+    envelope: PerImageOrNone = None  # type: ignore[assignment]
+    residual: PerImageOrNone = None  # type: ignore[assignment]  # distance from optimality, or from completeness; NaN: not measured
+    converged: FlagsOrNone = None  # type: ignore[assignment]
+    gradients: CountsOrNone = None  # type: ignore[assignment]  # sample-gradients spent
+    stderr: MapOrNone = None  # type: ignore[assignment]  # per entry of the map
+    coarse: CoarseOrNone = None  # type: ignore[assignment]  # the map at the resolution of the layer that it was read from
     seed: int | None = None
     method: str = ""
     options: Mapping[str, Option] = field(default_factory=dict)

@@ -1,13 +1,10 @@
-"""The words everyone shares: shapes, protocols and the frozen results passed between parts.
-
-Never holds a computation on tensors, a file, or the name of a method.
-"""
+"""Shapes, protocols and the solution of a solve: what every part of the package shares. Computes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -19,12 +16,12 @@ Counts: TypeAlias = Int[Tensor, "n"]
 Labels: TypeAlias = Int[Tensor, "..."]  # which group an entry belongs to
 
 ForwardFunc: TypeAlias = Callable[..., Any]
-Target: TypeAlias = Any  # every form Captum knows; see core.targets
+Target: TypeAlias = Any  # every form Captum knows; see model.inputs
 Watch: TypeAlias = Callable[[int, int, Mapping[str, Any]], None]  # step, total, what is known so far
 
 
-def unwatched(step: int, total: int, info: Mapping[str, Any]) -> None:
-    """The watcher of a call that nobody watches."""
+def ignore_progress(step: int, total: int, info: Mapping[str, Any]) -> None:
+    """The progress callback of a call that nobody watches."""
 
 
 class Score(Protocol):
@@ -47,6 +44,10 @@ class Score(Protocol):
         """`most` asks for a part of the draw: that many samples."""
         ...
 
+    def product(self, x: Images, along: Images, draw: int = 0) -> Images:
+        """The Hessian times one direction per image."""
+        ...
+
     def take(self, which: Int[Tensor, "k"]) -> Score:
         """The score of some of the images."""
         ...
@@ -60,37 +61,44 @@ class NoisyScore(Score, Protocol):
         ...
 
 
+@runtime_checkable
 class Prior(Protocol):
-    """A convex penalty of the displacement, without its weight (eta lives in the envelope)."""
+    """A penalty of the displacement, without its weight eta: three methods make one.
 
-    def value(self, delta: Images) -> PerImage: ...
+    A prior may define more, and is asked for it where it is needed:
+    `level(u, keep)`, the amount whose prox keeps the share `keep` of the units (else found by bisection);
+    `for_batch(x)`, the prior of a batch, where it depends on the images; `take(which)`, the prior of some of them;
+    `active`, `hessian_product` and `stiffness` (see `TwiceDifferentiablePrior`), for maps with a graph;
+    `convex = True`, without which `certify` refuses it; `default_eta`, the weight where none is given.
+    """
+
+    def value(self, delta: Images) -> PerImage:
+        """The penalty of each image."""
+        ...
 
     def prox(self, delta: Images, amount: PerImage) -> Images:
         """argmin over d of amount * value(d) + |d - delta|^2 / 2."""
         ...
 
-    def level(self, u: Images, keep: float) -> PerImage:
-        """The amount whose prox keeps the share `keep` of the units (entries or groups) of u."""
+    def units(self, delta: Images) -> Float[Tensor, "n m"]:
+        """The size of each unit (entry, group) that the prior keeps or drops as one."""
         ...
 
-    def units(self, delta: Images) -> Float[Tensor, "n m"]:
-        """The size of each unit that the prior keeps or drops as one."""
-        ...
+
+@runtime_checkable
+class TwiceDifferentiablePrior(Prior, Protocol):
+    """A prior with second derivatives where it has any: what implicit differentiation asks for."""
 
     def active(self, delta: Images) -> Bool[Tensor, "n *shape"]:
         """The entries of units that are not dropped: those that follow a change of the input."""
         ...
 
-    def bend(self, delta: Images, q: Images) -> Images:
+    def hessian_product(self, delta: Images, q: Images) -> Images:
         """The second derivative of the value at delta, on its active entries, times q."""
         ...
 
     def stiffness(self, delta: Images) -> Images:
         """The largest eigenvalue of that second derivative, at each active entry; zero elsewhere."""
-        ...
-
-    def take(self, which: Int[Tensor, "k"]) -> Prior:
-        """The prior of some of the images."""
         ...
 
 
@@ -100,9 +108,9 @@ class Solution:
 
     delta: Images
     residual: PerImage  # |delta - prox(-rho * grad(x + delta))| / rho, at delta itself; NaN: not measured
-    tol: PerImage  # what the residual is held against
+    tol: PerImage  # the largest residual that counts as converged
     value: PerImage  # the score at x + delta, on the noise of the residual
-    eta: PerImage  # weight of the prior: as given, or as the asked sparsity made it
+    eta: PerImage  # weight of the prior: as given, or as the requested sparsity made it
     gradients: Counts  # sample-gradients spent, the residual's included
     stderr: Images | None = None  # of the dual gradient, per entry; None for a deterministic score
 
@@ -115,22 +123,9 @@ class Solution:
 class Solver(Protocol):
     """An algorithm that minimises an envelope's objective."""
 
-    def run(self, problem: Any, watch: Watch = unwatched) -> Solution: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a method found for one batch; the fields that it has no word for stay None."""
-
-    map: Images
-    gradients: Counts
-    delta: Images | None = None
-    eta: PerImage | None = None
-    envelope: PerImage | None = None
-    residual: PerImage | None = None
-    converged: Flags | None = None
-    stderr: Images | None = None
-    coarse: Float[Tensor, "n *coarse"] | None = None  # the map at the resolution of the layer that it was read from
+    def run(self, problem: Any, watch: Watch = ignore_progress) -> Solution:
+        """Solves the problems of a batch; one that did not converge is data, not an exception."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

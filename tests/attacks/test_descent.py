@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moreaugrad.attacks.descent import Ball, Objective, ShrinkingSteps, SignSteps, descend
-from moreaugrad.model.noise import antithetic
+from moreaugrad.model.smoothing import antithetic
+from moreaugrad.types import ignore_progress
 
 rows = st.lists(st.floats(-3, 3), min_size=4, max_size=4)
 
@@ -89,7 +90,7 @@ def test_the_loop_keeps_the_best_valid_point_and_copes_with_nan():
         return -at[:, 0], grad
 
     objective = Objective(value=lambda at: -at[:, 0], value_and_grad=slope, is_valid=lambda at: at[:, 0] < 0.75)
-    found = descend(ball, objective, SignSteps(0.25), steps=6, restarts=1, seed=0)
+    found = descend(ball, objective, SignSteps(0.25), steps=6, restarts=1, seed=0, watch=ignore_progress)
     assert found.x.flatten().tolist() == [0.5, 0.0]
     assert found.objective.tolist() == [-0.5, 0.0]
     assert found.trace[:, 0].tolist() == [0, 0, -0.25, -0.5, -0.5, -0.5, -0.5, -0.5]
@@ -105,7 +106,7 @@ def test_a_last_digit_of_the_slope_is_no_success():
         return 1 - drop * at[:, 0]
 
     objective = Objective(value, lambda at: (value(at) - 1e-9, -torch.ones_like(at)), lambda at: at[:, 0] <= 2)
-    found = descend(Ball(x, 1.0, "linf"), objective, SignSteps(0.5), steps=3, restarts=1, seed=0)
+    found = descend(Ball(x, 1.0, "linf"), objective, SignSteps(0.5), steps=3, restarts=1, seed=0, watch=ignore_progress)
     assert found.x.flatten().tolist() == [0.0, 1.0]
     assert found.objective.tolist() == [1.0, 0.5]
     assert (found.trace.diff(dim=0) <= 0).all()

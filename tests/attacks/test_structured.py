@@ -12,8 +12,7 @@ import moreaugrad as mg
 from moreaugrad.attacks.class_attack import AttackedClassifier, margins
 from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.structured import GroupAdmm, ShortestChange, Structured, SupportAdmm, next_weight, support
-from moreaugrad.envelope.groups import make_groups
-from moreaugrad.envelope.priors_group import Group
+from moreaugrad.envelope.priors import Group
 
 LABELS = torch.arange(12) // 3
 A = torch.randn(3, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -197,7 +196,7 @@ QUICK = {"groups": 2, "rounds": 2, "iterations": 40, "c": 3.0, "box": (0.0, 1.0)
 
 
 def alive(change, groups=2):
-    return (make_groups(groups, change).units(change) > 0).sum(1)
+    return (mg.Group(groups).for_batch(change).units(change) > 0).sum(1)
 
 
 def test_groups_die_as_tau_grows():

@@ -140,8 +140,8 @@ def test_a_row_of_transfer_is_judged_like_all_others(finished):
     model = Smooth()
     against = [attack(mg.Gradient(model)).perturb(X).x]
     for mode in ("frozen", "implicit:2x8"):
-        grad_mode = contest.slope(mode)
-        sparse = mg.SparseMoreauGrad(model, sparsity=0.2, budget=16, seed=0, grad_mode=grad_mode)
+        derivative = contest.slope(mode)
+        sparse = mg.SparseMoreauGrad(model, sparsity=0.2, budget=16, seed=0, derivative=derivative)
         against.append(attack(sparse).perturb(X).x)
     found = attack(smoothgrad(16, 0)).transfer(X, against)
     judge = smoothgrad(32, 1)

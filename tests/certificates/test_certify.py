@@ -15,7 +15,7 @@ from moreaugrad.certificates.measurement import Evidence
 from moreaugrad.certificates.subspace import Grid, Whole
 from moreaugrad.envelope.envelope import Envelope
 from moreaugrad.envelope.groups import make_groups
-from moreaugrad.envelope.priors_zero import Zero
+from moreaugrad.envelope.priors import Zero
 from moreaugrad.model.bounded import Bounded, Odds, log_odds
 
 

@@ -21,8 +21,7 @@ from moreaugrad.certificates import theory as cert
 from moreaugrad.envelope.derivative import Solved
 from moreaugrad.envelope.envelope import Envelope
 from moreaugrad.envelope.groups import make_groups
-from moreaugrad.envelope.priors_l1 import L1
-from moreaugrad.envelope.priors_zero import Zero
+from moreaugrad.envelope.priors import L1, Zero
 
 near = partial(pytest.approx, rel=1e-6, abs=0)  # the default of abs would let every small number pass
 PHI0, PHI1 = 1 / math.sqrt(2 * math.pi), math.exp(-0.5) / math.sqrt(2 * math.pi)

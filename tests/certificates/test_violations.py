@@ -15,7 +15,7 @@ import torch
 import moreaugrad as mg
 from moreaugrad.certificates import theory as cert
 from moreaugrad.envelope.groups import make_groups
-from moreaugrad.envelope.priors_l1 import L1
+from moreaugrad.envelope.priors import L1
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.lipschitz import VIEW, LipschitzNetwork
 

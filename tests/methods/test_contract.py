@@ -14,7 +14,7 @@ from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.methods.mask_network.encoder import find_classifier
-from moreaugrad.model import targets
+from moreaugrad.model import inputs
 from moreaugrad.training.mask_loop import fresh
 from moreaugrad.training.mask_recipe import Recipe
 
@@ -166,11 +166,11 @@ def test_captum_accepts_it(name, net, x):
 )
 def test_targets_agree_with_captum(shape, target):
     output = torch.randn(shape)
-    ours = targets.select(output, targets.take(target, torch.arange(3)))
+    ours = inputs.select_target(output, inputs.take_target(target, torch.arange(3)))
     theirs = _select_targets(output, target) if target is not None else output
     assert torch.equal(ours, theirs.reshape(3))
     again = torch.tensor([2, 0, 2, 1])
-    assert torch.equal(targets.select(output[again], targets.take(target, again)), ours[again])
+    assert torch.equal(inputs.select_target(output[again], inputs.take_target(target, again)), ours[again])
 
 
 @EVERY
@@ -289,7 +289,7 @@ def test_out_of_memory_halves_the_rows(net, x, caplog):
     torch.testing.assert_close(
         found, mg.SmoothGrad(net, mg.Smoothing(samples=16)).attribute(x, 1), rtol=1e-4, atol=1e-6
     )
-    assert "going on with" in caplog.text
+    assert "continuing with" in caplog.text
     assert sum(n > 3 for n in rows) <= 4  # it remembers
 
     def hopeless(v):
@@ -472,7 +472,7 @@ def test_maps_can_be_differentiated_again(name):
     if "solver" in mg.METHODS[name].flags:  # the derivative is that of the solution, so solve it to the end
         fixed = mg.Smoothing(sigma=0.1, samples=4, fixed=True)
         options |= {"smoothing": fixed, "budget": 4000, "solver": mg.ProximalGradient(tol=1e-14)}
-        options |= {"grad_mode": mg.Slope(steps=50, tol=1e-12)}
+        options |= {"derivative": mg.Implicit(steps=50, tol=1e-12)}
     options |= {"sparsity": None, "eta": 1e-3} if "sparse" in mg.METHODS[name].flags else {}
     method = make(name, soft, **options)
     for rows in (None, 1):

@@ -416,7 +416,7 @@ def test_out_of_memory_halves_the_rows(model, network, x, caplog):
 
     found = MaskNetwork(small, network).attribute(x, 1, internal_batch_size=4)
     torch.testing.assert_close(found, MaskNetwork(model, network).attribute(x, 1), rtol=1e-5, atol=1e-6)
-    assert "going on with" in caplog.text
+    assert "continuing with" in caplog.text
 
 
 # --- whose network it is ---

@@ -7,7 +7,7 @@ from torch import nn
 import moreaugrad as mg
 from moreaugrad.methods.mask_optimisation import generator
 from moreaugrad.methods.relex import Relex
-from moreaugrad.model.noise import antithetic
+from moreaugrad.model.smoothing import antithetic
 
 
 def linear(weights):

@@ -9,7 +9,7 @@ from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.methods.smoothgrad import DRAW, SmoothGrad
-from moreaugrad.model.noise import antithetic
+from moreaugrad.model.smoothing import antithetic
 
 VARIANTS = ["mean", "sq", "var"]
 X = torch.randn(3, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

@@ -6,7 +6,7 @@ from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.methods.sparsified import SparsifiedSmoothGrad, largest, share_of, sparsified
-from moreaugrad.model.noise import antithetic
+from moreaugrad.model.smoothing import antithetic
 
 VARIANTS = ["basic", "relaxed", "scaled"]
 X = torch.randn(3, 2, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

@@ -22,7 +22,7 @@ def method(kind, net, **options):
     """SmoothGrad, or MoreauGrad with this slope."""
     if kind == "smoothgrad":
         return mg.SmoothGrad(net, NOISE, **options)
-    return mg.MoreauGrad(net, 0.3, smoothing=NOISE, grad_mode=kind, budget=60, **options)
+    return mg.MoreauGrad(net, 0.3, smoothing=NOISE, derivative=kind, budget=60, **options)
 
 
 def slope(found, x, way, middle=lambda: None, **options):
@@ -59,15 +59,17 @@ class Quadratic(nn.Module):
         return jacobian @ self.c.flatten().diag() @ jacobian.T
 
 
-@pytest.mark.parametrize("apart", [0.01, 1.0, 50.0])
+@pytest.mark.parametrize("hessian_step", [0.01, 1.0, 50.0])
 @pytest.mark.parametrize("kind", ["smoothgrad", "implicit", "frozen"])
-def test_exact_for_a_quadratic_at_any_distance(kind, apart):
+def test_exact_for_a_quadratic_at_any_distance(kind, hessian_step):
     """H w of SmoothGrad and of the published slope; of the envelope H (I + rho H)^-1 w."""
     net, x, way = Quadratic(), pictures(2, size=5), pictures(2, seed=5, size=5)
     hessian = net.hessian()
     inner = torch.eye(75, dtype=torch.float64) + 0.3 * hessian if kind == "implicit" else torch.eye(75).double()
     wanted = (hessian @ torch.linalg.solve(inner, way.flatten(1).T)).T.view_as(x)
-    torch.testing.assert_close(slope(method(kind, net, apart=apart), x, way), wanted, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(
+        slope(method(kind, net, hessian_step=hessian_step), x, way), wanted, rtol=1e-6, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,7 +77,10 @@ def test_the_error_is_that_of_a_central_difference(kind):
     """It falls with the square of the distance, down to rounding."""
     net = network()
     exact = slope(method(kind, net), X, WAY)
-    errors = [float((slope(method(kind, net, apart=apart), X, WAY) - exact).norm()) for apart in (0.4, 0.2, 0.1, 1e-3)]
+    errors = [
+        float((slope(method(kind, net, hessian_step=hessian_step), X, WAY) - exact).norm())
+        for hessian_step in (0.4, 0.2, 0.1, 1e-3)
+    ]
     assert errors[0] < 0.05 * float(exact.norm())
     assert errors[0] / errors[1] == pytest.approx(4, rel=0.1)
     assert errors[1] / errors[2] == pytest.approx(4, rel=0.05)
@@ -85,20 +90,20 @@ def test_the_error_is_that_of_a_central_difference(kind):
 @pytest.mark.parametrize("kind", ["smoothgrad", "implicit"])
 def test_a_map_that_is_differentiated_by_differences_is_the_same_map(kind):
     net, leaf = network(), X.clone().requires_grad_()
-    found = method(kind, net, apart=0.5).attribute(leaf, 0, create_graph=True)
+    found = method(kind, net, hessian_step=0.5).attribute(leaf, 0, create_graph=True)
     torch.testing.assert_close(found.detach(), method(kind, net).attribute(X, 0), rtol=1e-12, atol=1e-14)
 
 
 def test_in_single_precision_rounding_grows_as_the_distance_falls():
-    """Each gradient is wrong by about eps |g|, so the slope by 2 eps |g| |way| / apart, and no more."""
+    """Each gradient is wrong by about eps |g|, so the slope by 2 eps |g| |way| / hessian_step, and no more."""
     net, x, way = network(), X.float(), WAY.float()
     still = mg.Smoothing(sigma=1e-9, samples=2)  # other noise is drawn in another precision
     size, errors = float(mg.Gradient(net).attribute(X, 0).norm() * way.norm()), []
-    for apart in (1.0, 0.1, 0.01):
-        wanted = slope(mg.SmoothGrad(net, still, apart=apart), x.double(), way.double())
-        found = slope(mg.SmoothGrad(network(torch.float32), still, apart=apart), x, way)
+    for hessian_step in (1.0, 0.1, 0.01):
+        wanted = slope(mg.SmoothGrad(net, still, hessian_step=hessian_step), x.double(), way.double())
+        found = slope(mg.SmoothGrad(network(torch.float32), still, hessian_step=hessian_step), x, way)
         errors.append(float((found.double() - wanted).norm()))
-        assert errors[-1] < 16 * torch.finfo(torch.float32).eps * size / apart
+        assert errors[-1] < 16 * torch.finfo(torch.float32).eps * size / hessian_step
     assert errors[0] < errors[1] < errors[2]
 
 
@@ -106,10 +111,10 @@ def test_in_single_precision_rounding_grows_as_the_distance_falls():
 def test_half_a_precision_reaches_the_network_and_gives_about_the_same_slope(kind):
     seen, x, way = [], X.float(), WAY.float()
     net = Seeing(network(torch.float32), lambda rows: seen.append(rows.dtype))
-    half = slope(method(kind, net, apart=2.0, precision="bfloat16"), x, way, seen.clear)
+    half = slope(method(kind, net, hessian_step=2.0, precision="bfloat16"), x, way, seen.clear)
     assert set(seen) == {torch.bfloat16}
     assert half.dtype == torch.float32
-    single = slope(method(kind, net, apart=2.0), x, way, seen.clear)
+    single = slope(method(kind, net, hessian_step=2.0), x, way, seen.clear)
     assert set(seen) == {torch.float32}
     assert cosine_similarity(half.flatten(1), single.flatten(1)).min() > 0.95
     assert not torch.equal(half, single)
@@ -150,10 +155,10 @@ class Overflowing(nn.Module):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_difference_that_overflows_is_taken_again_in_single_precision(kind, caplog):
     net, x, way = Overflowing(), X.float(), WAY.float()
-    found = method(kind, net, apart=2.0, precision="bfloat16")
+    found = method(kind, net, hessian_step=2.0, precision="bfloat16")
     after = slope(found, x, way, lambda: net.armed.append(True))
-    assert caplog.text.count("bfloat16 overflows in this model; going on in float32") == 1
-    wanted = slope(method(kind, network(torch.float32), apart=2.0), x, way)
+    assert caplog.text.count("bfloat16 overflows in this model; continuing in float32") == 1
+    wanted = slope(method(kind, network(torch.float32), hessian_step=2.0), x, way)
     if kind == "smoothgrad":  # the same points, all of them in single precision
         torch.testing.assert_close(after, wanted, rtol=1e-4, atol=1e-6)
     assert cosine_similarity(after.flatten(1), wanted.flatten(1)).min() > 0.99
@@ -163,18 +168,20 @@ def test_a_difference_that_overflows_is_taken_again_in_single_precision(kind, ca
 def test_an_overflow_in_the_midst_of_differences_leaves_numbers(first, caplog):
     """Behind instead of ahead, or in a later image: what came before is kept, nothing without end is."""
     net, x, way = Overflowing(first), X.float(), WAY.float()
-    found = slope(method("smoothgrad", net, apart=2.0, precision="bfloat16"), x, way, lambda: net.armed.append(True))
-    assert caplog.text.count("going on in float32") == 1
-    wanted = slope(method("smoothgrad", network(torch.float32), apart=2.0), x, way)
+    found = slope(
+        method("smoothgrad", net, hessian_step=2.0, precision="bfloat16"), x, way, lambda: net.armed.append(True)
+    )
+    assert caplog.text.count("continuing in float32") == 1
+    wanted = slope(method("smoothgrad", network(torch.float32), hessian_step=2.0), x, way)
     assert cosine_similarity(found.flatten(1), wanted.flatten(1)).min() > 0.95
 
 
 def test_an_overflow_of_the_map_itself_is_taken_again_too(caplog):
     net, x, way = Overflowing(), X.float(), WAY.float()
     net.armed.append(True)
-    found = slope(method("smoothgrad", net, apart=2.0, precision="bfloat16"), x, way)
-    assert caplog.text.count("going on in float32") == 1
-    wanted = slope(method("smoothgrad", network(torch.float32), apart=2.0), x, way)
+    found = slope(method("smoothgrad", net, hessian_step=2.0, precision="bfloat16"), x, way)
+    assert caplog.text.count("continuing in float32") == 1
+    wanted = slope(method("smoothgrad", network(torch.float32), hessian_step=2.0), x, way)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
 
 
@@ -197,9 +204,9 @@ def rows(monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_differences_go_through_what_was_compiled_and_exact_ones_do_not(kind, rows):
     net = network()
-    found = slope(method(kind, net, apart=0.5, compile=True), X, WAY, rows.clear)
+    found = slope(method(kind, net, hessian_step=0.5, compile=True), X, WAY, rows.clear)
     assert rows
-    torch.testing.assert_close(found, slope(method(kind, net, apart=0.5), X, WAY), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found, slope(method(kind, net, hessian_step=0.5), X, WAY), rtol=1e-9, atol=1e-12)
     found = slope(method(kind, net, compile=True), X, WAY, rows.clear)
     assert not rows
     torch.testing.assert_close(found, slope(method(kind, net), X, WAY), rtol=1e-9, atol=1e-12)
@@ -210,7 +217,7 @@ def test_what_was_compiled_sees_one_number_of_rows_whatever_the_samples(samples,
     net, x, way, noise = network(), pictures(3), pictures(3, seed=5), mg.Smoothing(sigma=0.3, samples=samples)
     for make in (mg.SmoothGrad, mg.MoreauGrad):
         budget = {} if make is mg.SmoothGrad else {"budget": 5 * samples}
-        found, wanted = (make(net, smoothing=noise, apart=0.5, compile=on, **budget) for on in (True, False))
+        found, wanted = (make(net, smoothing=noise, hessian_step=0.5, compile=on, **budget) for on in (True, False))
         for some in (x[:1], x):
             maps = [each.attribute(some, 0, internal_batch_size=16) for each in (found, wanted)]
             torch.testing.assert_close(*maps, rtol=1e-9, atol=1e-12)
@@ -225,9 +232,9 @@ def test_what_was_compiled_sees_one_number_of_rows_whatever_the_samples(samples,
 @pytest.mark.parametrize("kind", ["smoothgrad", "implicit"])
 def test_compiled_differences_are_the_same_differences(kind):
     x, way = X.float(), WAY.float()
-    found = method(kind, network(torch.float32), apart=1.0, compile=True)
+    found = method(kind, network(torch.float32), hessian_step=1.0, compile=True)
     compiled = slope(found, x, way)
     (engine,) = found._engines.values()
     assert engine.compiled
-    wanted = slope(method(kind, network(torch.float32), apart=1.0), x, way)
+    wanted = slope(method(kind, network(torch.float32), hessian_step=1.0), x, way)
     torch.testing.assert_close(compiled, wanted, rtol=1e-4, atol=1e-6)

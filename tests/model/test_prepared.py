@@ -61,7 +61,8 @@ def norms(model):
 def test_folding_changes_neither_the_outputs_nor_the_gradients():
     net = network().double()
     before = copy.deepcopy(net.state_dict())
-    changed = surgery.folded(net, lambda model: model(X.double()))
+    changed, before_folding = surgery.fold_batch_norms(net, lambda model: model(X.double()))
+    assert torch.equal(before_folding, net(X.double()))
     assert (norms(net), norms(changed)) == (4, 1)
     torch.testing.assert_close(changed(X.double()), net(X.double()), rtol=1e-11, atol=1e-12)
     wanted = plain_gradient(net, X.double(), 1)
@@ -69,7 +70,7 @@ def test_folding_changes_neither_the_outputs_nor_the_gradients():
     assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
     assert not any(module._forward_hooks for module in net.modules())
     assert all(parameter.requires_grad for parameter in net.parameters())
-    assert not any(parameter.requires_grad for parameter in changed.parameters())
+    assert not any(parameter.requires_grad for parameter in surgery.make_fast_in_reverse(changed).parameters())
 
 
 def test_a_layer_that_is_used_twice_is_not_folded():
@@ -82,7 +83,7 @@ def test_a_layer_that_is_used_twice_is_not_folded():
             return self.norm(self.conv(x)).flatten(1).sum(1, keepdim=True) + self.norm(self.conv(x + 1)).mean()
 
     net = Twice().eval()
-    assert norms(surgery.folded(net, lambda model: model(X))) == 1
+    assert norms(surgery.fold_batch_norms(net, lambda model: model(X))[0]) == 1
 
 
 def test_an_output_that_is_read_beside_the_norm_keeps_its_map():
@@ -221,7 +222,7 @@ def test_a_precision_that_changes_the_outputs_is_given_up(caplog):
     found = mg.Gradient(lying, precision="bfloat16").explain(X, 1)
     assert found.options["precision"] == "float32"
     torch.testing.assert_close(found.map, wanted, rtol=1e-4, atol=1e-6)
-    assert caplog.text.count("going on in float32") == 1
+    assert caplog.text.count("continuing in float32") == 1
 
 
 def test_a_gradient_that_overflows_is_taken_again_in_float32(caplog):
@@ -229,7 +230,7 @@ def test_a_gradient_that_overflows_is_taken_again_in_float32(caplog):
     method = mg.SmoothGrad(Half("gradients").eval(), mg.Smoothing(samples=4), precision="bfloat16")
     torch.testing.assert_close(method.attribute(X, 1), wanted, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(method.attribute(X, 1), wanted, rtol=1e-4, atol=1e-6)
-    assert caplog.text.count("bfloat16 overflows in this model; going on in float32") == 1
+    assert caplog.text.count("bfloat16 overflows in this model; continuing in float32") == 1
 
 
 @pytest.mark.parametrize("when", ["at once", "in reverse"])
@@ -303,7 +304,7 @@ def test_memory_that_runs_out_early_stays_halved_in_every_block(monkeypatch, cap
 
     found = mg.SmoothGrad(small, mg.Smoothing(samples=8)).attribute(X, 1, internal_batch_size=8)
     torch.testing.assert_close(found, mg.SmoothGrad(net, mg.Smoothing(samples=8)).attribute(X, 1), rtol=1e-4, atol=1e-6)
-    assert caplog.text.count("going on with") == 1  # it is remembered from block to block
+    assert caplog.text.count("continuing with") == 1  # it is remembered from block to block
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

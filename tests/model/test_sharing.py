@@ -1,9 +1,10 @@
-"""Methods that share a network made ready: once for all, no longer than the block, and never for another map."""
+"""Methods that share a prepared network: it is made ready once for all, and their maps are those of methods alone."""
 
-import csv
+import copy
 import gc
+import pickle
 import weakref
-from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,13 +12,7 @@ from attacked_networks import assert_same, convolutional, pictures, snapshot
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.attacks.map_attack import without_weight_gradients
 from moreaugrad.model import surgery
-from moreaugrad.model.sharing import engines_of, shared_engines
-from moreaugrad.studies import run as robustness
-from moreaugrad.studies import runner as arena
-from moreaugrad.studies.plan import Study
-from moreaugrad.studies.run import run_study
 
 X = pictures(3, torch.float32)
 NOISE = mg.Smoothing(sigma=0.3, samples=6)
@@ -29,7 +24,7 @@ MAKERS = {
     "integrated": mg.IntegratedGradients,
     "gradient": mg.Gradient,
 }
-READIED = [name for name in MAKERS if name != "gradient"]  # one gradient does not pay for making a network ready
+PREPARED = [name for name in MAKERS if name != "gradient"]  # one gradient does not pay for preparing a network
 
 
 def network(seed=0):
@@ -38,14 +33,14 @@ def network(seed=0):
 
 @pytest.fixture
 def folds(monkeypatch):
-    """The networks that were made ready, one entry each time."""
-    found, plain = [], surgery.folded
+    """The networks that were prepared, one entry each time."""
+    found, plain = [], surgery.fold_batch_norms
 
     def spy(model, run):
         found.append(model)
         return plain(model, run)
 
-    monkeypatch.setattr(surgery, "folded", spy)
+    monkeypatch.setattr(surgery, "fold_batch_norms", spy)
     return found
 
 
@@ -55,188 +50,128 @@ def maps(net, names=tuple(MAKERS)):
 
 @pytest.mark.parametrize("order", [1, -1], ids=["forth", "back"])
 def test_maps_are_bit_for_bit_those_of_methods_on_their_own(order):
-    """In either order: which method makes the network ready must not matter to the others."""
+    """In either order: which method prepares the network must not matter to the others."""
     net, names = network(), [*MAKERS][::order]
-    alone = maps(net, names)
-    with shared_engines(net):
-        together = maps(net, names)
+    alone, together = maps(net, names), maps(mg.prepare(net), names)
     assert [name for name in names if not torch.equal(alone[name], together[name])] == []
 
 
-def test_a_network_is_made_ready_once_for_all_methods_of_a_block(folds):
+def test_a_network_is_prepared_once_for_all_methods_that_share_it(folds):
     net = network()
-    maps(net, READIED)
-    assert folds == [net] * len(READIED)
+    maps(net, PREPARED)
+    assert folds == [net] * len(PREPARED)
     folds.clear()
-    with shared_engines(net):
-        maps(net, READIED)
-        maps(net, READIED)
+    ready = mg.prepare(net, X)
+    assert folds == [net]  # at once, where inputs are given
+    maps(ready, PREPARED)
+    maps(ready, PREPARED)
     assert folds == [net]
 
 
-def test_what_is_run_in_another_way_is_made_ready_apart(folds):
+def test_copies_of_a_method_share_what_it_prepared(folds):
     net = network()
-    ways = [{}, {"precision": "bfloat16"}, {"apart": 0.5}, {"apart": 1.0}]
-    with shared_engines(net):
-        methods = [MAKERS[name](net, **way) for way in ways for name in ("smoothgrad", "moreau")]
-        found = [method.attribute(X, target=1) for method in methods]
-        keys = set(engines_of(net))
+    method = MAKERS["smoothgrad"](net)
+    method.attribute(X, target=1)
+    replace(method, seed=1).attribute(X, target=1)
+    assert folds == [net]
+    other = network(1)
+    replace(method, forward_func=other).attribute(X, target=1)
+    assert folds == [net, other]
+
+
+def test_each_way_of_running_is_prepared_by_itself(folds):
+    net = network()
+    ready = mg.prepare(net)
+    ways = [{}, {"precision": "bfloat16"}, {"hessian_step": 0.5}, {"hessian_step": 1.0}]
+    found = [MAKERS[name](ready, **way).attribute(X, target=1) for way in ways for name in ("smoothgrad", "moreau")]
     assert folds == [net] * len(ways)
-    assert keys == {
-        ("float32", False, None),
-        ("bfloat16", False, None),
-        ("float32", False, 0.5),
-        ("float32", False, 1.0),
-    }
     wanted = [MAKERS[name](net, **way).attribute(X, target=1) for way in ways for name in ("smoothgrad", "moreau")]
     assert all(map(torch.equal, found, wanted))
 
 
-def test_another_network_keeps_to_itself(folds):
-    net, other = network(), network(1)
-    wanted = maps(other, READIED)
-    folds.clear()
-    with shared_engines(net):
-        found = {}
-        for name in READIED:
-            MAKERS[name](net).attribute(X, target=1)
-            found[name] = MAKERS[name](other).attribute(X, target=1)
-        assert engines_of(other) == {}
-        assert engines_of(other) is not engines_of(other)
-    assert [each is net for each in folds] == [True, *[False] * len(READIED)]
-    assert all(torch.equal(found[name], wanted[name]) for name in READIED)
+def test_options_of_the_prepared_network_are_the_methods_unless_it_has_its_own():
+    ready = mg.prepare(network(), precision="bfloat16")
+    assert mg.SmoothGrad(ready).precision == "bfloat16"
+    assert mg.SmoothGrad(ready, precision="float32").precision == "float32"
+    assert mg.SmoothGrad(ready, NOISE).explain(X, 1).options["precision"] == "bfloat16"
 
 
-def test_blocks_inside_a_block(folds):
-    net, other = network(), network(1)
-    with shared_engines(net):
-        outer = engines_of(net)
-        maps(net, READIED)
-        with shared_engines(net):
-            assert engines_of(net) is outer
-            maps(net, READIED)
-        with shared_engines(other):
-            assert engines_of(net) is outer
-            assert engines_of(other) is engines_of(other)
-            maps(other, READIED)
-            maps(net, READIED)
-        assert engines_of(other) is not engines_of(other)
-        assert engines_of(net) is outer
-    assert [each is net for each in folds] == [True, False]
-
-
-def test_a_method_that_was_used_before_goes_on_with_what_it_has(folds):
+def test_nothing_is_kept_alive():
     net = network()
-    before = MAKERS["smoothgrad"](net)
-    before.attribute(X, target=1)
-    with shared_engines(net):
-        before.attribute(X, target=1)
-        assert folds == [net]
-        assert engines_of(net) == {}
-
-
-def used(net, fails):
-    """Methods and their engines, used in a block that ends well or not."""
-    methods = [MAKERS[name](net) for name in READIED]
-    with suppress(KeyError), shared_engines(net):
-        for each in methods:
-            each.attribute(X, target=1)
-        if fails:
-            raise KeyError
-    return methods, methods[0]._engines
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_after_the_block_nothing_is_shared(fails, folds):
-    net = network()
-    methods, inside = used(net, fails)
-    assert all(each._engines is inside for each in methods)
-    assert engines_of(net) == {}
-    assert engines_of(net) is not engines_of(net)
-    maps(net, READIED)
-    assert folds == [net] * (1 + len(READIED))
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_after_the_block_nothing_is_kept_alive(fails):
-    net = network()
-    methods, engines = used(net, fails)
-    left = [weakref.ref(net), *map(weakref.ref, engines.values())]
-    del net, engines
+    method = MAKERS["smoothgrad"](net)
+    method.attribute(X, target=1)
+    left = [weakref.ref(net), weakref.ref(method.prepared)]
+    del net
     gc.collect()
-    assert all(each() is not None for each in left)  # held by the methods alone
-    del methods
+    assert all(each() is not None for each in left)  # held by the method alone
+    del method
     gc.collect()
-    assert [each() for each in left] == [None] * len(left)
+    assert [each() for each in left] == [None, None]
+
+
+def test_a_prepared_network_can_be_stored_and_copied():
+    ready = mg.prepare(network(), X)
+    wanted = mg.SmoothGrad(ready, NOISE).attribute(X, target=1)
+    for other in (pickle.loads(pickle.dumps(ready)), copy.deepcopy(ready)):
+        assert torch.equal(mg.SmoothGrad(other, NOISE).attribute(X, target=1), wanted)
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_weights_that_change_inside_the_block_are_seen(name):
+def test_weights_that_change_are_noticed(name):
     net = network()
-    with shared_engines(net):
-        kept = MAKERS[name](net)
-        before = kept.attribute(X, target=1)
-        MAKERS["smoothgrad"](net).attribute(X, target=1)
-        with torch.no_grad():
-            net[0].weight.mul_(1.5)
-            net[1].running_var.mul_(2.0)
-        found = [kept.attribute(X, target=1), MAKERS[name](net).attribute(X, target=1)]
+    ready = mg.prepare(net)
+    kept = MAKERS[name](ready)
+    before = kept.attribute(X, target=1)
+    with torch.no_grad():
+        net[0].weight.mul_(1.5)
+        net[1].running_var.mul_(2.0)
+    found = [kept.attribute(X, target=1), MAKERS[name](ready).attribute(X, target=1)]
     wanted = MAKERS[name](net).attribute(X, target=1)
     assert not torch.allclose(wanted, before, rtol=1e-2)
     for each in found:
         torch.testing.assert_close(each, wanted, rtol=1e-4, atol=1e-6)
 
 
-def study():
-    methods = {name: {"method": name} for name in ("gradient", "smoothgrad", "moreau", "sparsified_smoothgrad")}
-    methods["sparsified_smoothgrad"]["variant"] = "relaxed"
-    far = {f"far_{name}": {"method": name, "apart": 0.5} for name in ("smoothgrad", "moreau")}
-    terms = {"budget": 8, "attack_budget": 8, "epsilons": (1.0,), "modes": ("implicit:1x4",)}
-    return Study(methods | far, {"topk": {"steps": 1}}, metrics=("normalised_distance",), **terms)
+class Counting(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.rows = net, []
+
+    def forward(self, x):
+        self.rows.append(len(x))
+        return self.net(x)
 
 
-@pytest.fixture
-def _small(monkeypatch):
-    """Two blocks of images, and no picture, which costs more time than these studies."""
-    monkeypatch.setattr(arena, "TOGETHER", (2, 2))
-    monkeypatch.setattr(robustness, "curves", lambda *args, **options: None)
-    monkeypatch.setattr(robustness.pictures, "write", lambda figure, path: path.touch())
+@pytest.mark.parametrize(("norms", "before"), [(False, 0), (True, 2)])
+def test_few_forward_passes_come_before_the_first_gradient(norms, before):
+    """None without batch norm; with it one on the plain copy and one on the folded."""
+    layers = [nn.Conv2d(3, 4, 3), *([nn.BatchNorm2d(4)] if norms else []), nn.Softplus(), nn.Flatten()]
+    model = Counting(nn.Sequential(*layers, nn.LazyLinear(3)))
+    model(X)
+    model.eval().rows.clear()
+    rows = model.rows  # shared by the copies
+    method = mg.SmoothGrad(model, mg.Smoothing(samples=4))
+    copied = copy.deepcopy
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(surgery.copy, "deepcopy", lambda each, memo=None: copied(each, {**(memo or {}), id(rows): rows}))
+        method.attribute(X[:1], target=1)
+    assert len(rows) == before + 1
 
 
-@pytest.mark.usefixtures("_small")
-def test_a_study_makes_its_network_ready_once_for_each_way_of_running_it(folds, tmp_path):
-    net = network().requires_grad_(False)
-    assert run_study(study(), net, X, tmp_path).finished
-    distances = {options.get("apart") for options in study().methods.values()}
-    assert folds == [net] * len(distances)
-    assert engines_of(net) == {}
+@pytest.mark.parametrize("samples", [8, 64, 65, 100])
+def test_chunks_divide_the_samples(samples):
+    """No more rows than samples, but for what an even share leaves over."""
+    rows = []
+    net = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 2)).eval()
 
+    def forward(x):
+        rows.append(len(x))
+        return net(x)
 
-@pytest.mark.usefixtures("_small")
-def test_a_study_that_is_gone_on_with_shares_no_less_exactly(tmp_path):
-    net, tables = network().requires_grad_(False), []
-    assert run_study(study(), net, X, tmp_path / "whole").finished
-    while not run_study(study(), net, X, tmp_path / "parts", minutes=0).finished:
-        pass
-    for part in ("whole", "parts"):
-        rows = list(csv.DictReader((tmp_path / part / "rows.csv").read_text().splitlines()))
-        tables.append([{name: value for name, value in row.items() if name != "seconds"} for row in rows])
-    assert tables[0] == tables[1]
-
-
-def test_a_network_that_asks_for_no_derivative_by_its_weights_is_attacked_itself():
-    free, asking, part = network().requires_grad_(False), network(), network().requires_grad_(False)
-    part[0].bias.requires_grad_()
-    assert without_weight_gradients(free) is free
-    assert without_weight_gradients(free.forward) == free.forward
-    for net in (asking, part):
-        copy = without_weight_gradients(net)
-        assert copy is not net
-        for mine, theirs in zip(copy.parameters(), net.parameters(), strict=True):
-            assert not mine.requires_grad
-            assert mine.data_ptr() == theirs.data_ptr()
-    assert all(parameter.requires_grad for parameter in asking.parameters())
-    assert [name for name, each in part.named_parameters() if each.requires_grad] == ["0.bias"]
+    mg.SmoothGrad(forward, mg.Smoothing(samples=samples)).attribute(torch.rand(1, 3, 64, 64), target=1)
+    spent = sum(rows[1:]) if rows[0] != rows[-1] else sum(rows)
+    assert samples <= spent < samples + len(rows)
+    assert len(set(rows)) == 1
 
 
 @pytest.mark.parametrize("name", ["smoothgrad", "moreau", "gradient"])

@@ -8,8 +8,8 @@ from oracles import soft
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.model.noise import antithetic
 from moreaugrad.model.prepared import Engine
+from moreaugrad.model.smoothing import antithetic
 
 
 def network(seed=0, inputs=8, outputs=3):

@@ -398,7 +398,7 @@ def test_cells_of_a_table_come_back_as_they_were(value):
         ({"methods": {"sparse_moreau": {"budget": 8}}}, "budget must be the same for all"),
         ({"methods": {"gradient": {}, "deeplift": {}}}, "cannot be differentiated, so this attack cannot be led"),
         ({"methods": {"sparse_moreau": {"sparsity": [0.1, 0.2]}}}, "got a list of eta or sparsity"),
-        ({"modes": ("implicit", "exakt")}, "grad_mode must be one of"),
+        ({"modes": ("implicit", "exakt")}, "derivative must be one of"),
         ({"modes": ("implicit:3",)}, "NAME:STEPSxSAMPLES"),
         ({"budget": 0}, "budget must be at least 1"),
         ({"attack_budget": 4}, "budget must be at least samples"),
@@ -434,12 +434,12 @@ def test_noises_of_attack_and_judges_never_meet():
     smoothing = mg.Smoothing(sigma=0.3)
     own = Contender("smoothgrad", 64, 16, options={"smoothing": smoothing}).judged(model).smoothing
     assert (own.sigma, own.samples) == (0.3, 64)
-    assert Contender("moreau", 64, 16).attacked(model, "unrolled:3x8").slope == mg.Slope("unrolled", 3, 8)
+    assert Contender("moreau", 64, 16).attacked(model, "unrolled:3x8").slope == mg.Unrolled(3, 8)
 
 
 def test_modes_are_words():
-    assert slope("frozen") == mg.Slope("frozen")
-    assert slope("implicit:5x16") == mg.Slope("implicit", 5, 16)
+    assert slope("frozen") == mg.Frozen()
+    assert slope("implicit:5x16") == mg.Implicit(5, 16)
 
 
 def test_a_study_from_names_gives_steps_to_the_attacks_that_take_them():

@@ -13,9 +13,8 @@ from torch import Tensor
 from moreaugrad import validate
 from moreaugrad.attacks.descent import NORMS, Ball, distance
 from moreaugrad.attacks.result import AttackResult
-from moreaugrad.model.prepared import Engine
-from moreaugrad.model.score import ClassScore, safe_rows
-from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch, unwatched
+from moreaugrad.model.score import make_score
+from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch, ignore_progress
 
 Maps = Float[Tensor, "n *map"]  # of the shape of the images, or with one channel
 
@@ -48,18 +47,9 @@ class AttackedModel:
         return found
 
 
-def make_score(
-    forward: Any, x: Images, target: Target = None, arguments: tuple[Any, ...] = (), kind: str = "logit"
-) -> ClassScore:
-    """The score of a class with its gradient, run in chunks for images like x."""
-    engine = Engine(forward)
-    engine.rows = safe_rows(x)
-    return ClassScore(engine, target, len(x), arguments, kind)
-
-
 def predict_logits(network: Any, x: Images) -> Float[Tensor, "n k"]:
     """The class scores of each image, without a gradient; refuses what is no classifier."""
-    found = make_score(network, x).outputs(x.detach(), targeted=False)
+    found = make_score(network, x).outputs(x.detach(), check_target=False)
     if found.ndim != 2 or found.shape[1] < 2:
         raise ValueError(
             f"an attack needs a classifier, one score per image and class (N, K) with K >= 2, "
@@ -133,7 +123,7 @@ class Attack:
         Raises:
             ValueError: if the inputs leave the box, a class does not exist, or the model is in training mode.
         """
-        return self._attack(inputs, target, lambda ball, model: self.run(ball, model, callback or unwatched))
+        return self._attack(inputs, target, lambda ball, model: self.run(ball, model, callback or ignore_progress))
 
     def _attack(
         self, inputs: Tensor, target: Target, run: Callable[[Ball, AttackedModel], AttackResult]

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.attacks.base import Attack, AttackedModel, make_score, read_classes
-from moreaugrad.model.score import ClassScore
+from moreaugrad.attacks.base import Attack, AttackedModel, read_classes
+from moreaugrad.model.score import ClassScore, make_score
 from moreaugrad.types import Flags, Images, PerImage
 
 

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad.batch import norm, spread
-from moreaugrad.model.noise import antithetic, apart
-from moreaugrad.types import Flags, Images, PerImage, Watch, unwatched
+from moreaugrad.model.smoothing import antithetic, independent_seed
+from moreaugrad.types import Flags, Images, PerImage, Watch
 
 NORMS = ("l2", "linf")
 
@@ -66,12 +66,13 @@ class Ball:
     def random_point(self, seed: int, draw: int, surface: bool = True) -> Images:
         """A uniform point on the sphere, or in the ball; the same direction for all images of a batch."""
         shape = tuple(self.x.shape[1:])
-        towards = antithetic(shape, 1, apart(seed, 0), draw, self.x)
+        towards = antithetic(shape, 1, independent_seed(seed, 0), draw, self.x)
         if self.norm == "linf":  # normal to uniform in (-1, 1), or its sign for the corners
             towards = towards.sign() if surface else torch.erf(towards / 2**0.5)
         else:
             towards = towards / norm(towards).view(-1, *[1] * len(shape))
-            inner = antithetic((1,), 1, apart(seed, 1), draw, self.x).div(2**0.5).erf().abs().pow(1 / self.x[0].numel())
+            inner = antithetic((1,), 1, independent_seed(seed, 1), draw, self.x).div(2**0.5).erf().abs()
+            inner = inner.pow(1 / self.x[0].numel())
             towards = towards if surface else towards * inner.view(-1, *[1] * len(shape))
         return self.shift((self.epsilon * towards).expand_as(self.x))
 
@@ -167,7 +168,7 @@ class ShrinkingSteps:
 
 
 def descend(
-    ball: Ball, objective: Objective, rule: StepRule, steps: int, restarts: int, seed: int, watch: Watch = unwatched
+    ball: Ball, objective: Objective, rule: StepRule, steps: int, restarts: int, seed: int, watch: Watch
 ) -> DescentResult:
     """Takes `steps` steps from each start and evaluates every point, the last one too."""
     best, lowest = ball.x, objective.value(ball.x)

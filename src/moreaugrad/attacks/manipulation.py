@@ -12,14 +12,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.attacks.base import AttackedModel, Maps, make_score, predict_logits
+from moreaugrad.attacks.base import AttackedModel, Maps, predict_logits
 from moreaugrad.attacks.descent import Ball, Objective, StepRule
 from moreaugrad.attacks.map_attack import MapAttack, magnitude, shares
 from moreaugrad.attacks.result import AttackResult, extend_result
 from moreaugrad.batch import total
 from moreaugrad.metrics.similarity import pearson
 from moreaugrad.model.prepared import numerics
-from moreaugrad.model.score import padded_to
+from moreaugrad.model.score import make_score, pad
 from moreaugrad.types import Counts, Images, PerImage, Watch
 
 Planes = Float[Tensor, "n h w"]
@@ -230,9 +230,9 @@ def logits_with_graph(network: Any, x: Images) -> Float[Tensor, "n k"]:
     size = score.engine.rows
     for start in range(0, len(x), size):
         some = slice(start, start + size)
-        rows, owners = padded_to(x[some], score.everyone(x)[some], size)
+        rows, owners = pad(x[some], score.owners(x)[some], size)
         with numerics("float32", x.is_cuda):
-            found.append(score.told(score.engine.original, rows, owners)[: len(x) - start])
+            found.append(score.run(rows, owners, plain=True)[: len(x) - start])
     return torch.cat(found)
 
 

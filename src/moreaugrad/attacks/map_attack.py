@@ -20,8 +20,8 @@ from moreaugrad.attacks.base import Attack, AttackedModel, Maps, check_batch
 from moreaugrad.attacks.descent import Ball, NormalizedSteps, Objective, ShrinkingSteps, SignSteps, StepRule, descend
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.batch import spread, total
-from moreaugrad.model.noise import settle
-from moreaugrad.model.surgery import frozen, has_kinks, with_softplus
+from moreaugrad.model.smoothing import draw_seed
+from moreaugrad.model.surgery import freeze, has_kinks, with_softplus
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch
 
 log = logging.getLogger("moreaugrad")
@@ -195,7 +195,7 @@ def check_differentiable(method: Any) -> None:
 def fix_seed(method: Any) -> Any:
     """The method with a seed that stays: an attack must see the same noise at every step."""
     seed = getattr(method, "seed", 0)
-    return method if isinstance(seed, int) else replace(method, seed=settle(seed))
+    return method if isinstance(seed, int) else replace(method, seed=draw_seed(seed))
 
 
 def make_surrogate(method: Any, surrogate: Any, beta: float) -> tuple[Any, bool]:
@@ -221,7 +221,7 @@ def without_weight_gradients(network: Any) -> Any:
     if not isinstance(network, nn.Module) or not any(each.requires_grad for each in network.parameters()):
         return network
     try:
-        return frozen(network)
+        return freeze(network)
     except Exception as error:  # whatever a model's own way of copying raises
         log.debug("the network cannot be copied (%s), so its weights are differentiated too", error)
         return network

@@ -26,7 +26,7 @@ from moreaugrad.attacks.model_fooling_losses import KINDS, Maps
 from moreaugrad.attacks.result import AttackResult, extend_result
 from moreaugrad.batch import total
 from moreaugrad.model.prepared import numerics
-from moreaugrad.types import Images, Watch, unwatched
+from moreaugrad.types import Images, Watch, ignore_progress
 
 log = logging.getLogger("moreaugrad")
 
@@ -151,7 +151,7 @@ class ModelFooling(Attack):
             if not pairs:
                 raise ValueError("validation must hold at least one batch, got none")
             x, y = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-            return self._fool(data, (x.clone(), y), fooling, callback or unwatched)
+            return self._fool(data, (x.clone(), y), fooling, callback or ignore_progress)
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> ModelFoolingResult:
         pair = ball.x, model.target

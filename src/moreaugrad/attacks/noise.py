@@ -12,7 +12,7 @@ from moreaugrad.attacks.base import Attack, AttackedModel
 from moreaugrad.attacks.descent import NORMS, Ball
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.batch import spread
-from moreaugrad.model.noise import Smoothing, antithetic, apart
+from moreaugrad.model.smoothing import Smoothing, antithetic, independent_seed
 from moreaugrad.types import Images, Watch
 
 
@@ -53,7 +53,7 @@ class RandomNoise(Attack):
         return self.make_result(ball, model, at, success, -length, trace, torch.zeros_like(model.target))
 
     def _draw_plain(self, ball: Ball) -> Images:
-        noise = antithetic(tuple(ball.x.shape[1:]), 1, apart(self.seed, 2), 0, ball.x)
+        noise = antithetic(tuple(ball.x.shape[1:]), 1, independent_seed(self.seed, 2), 0, ball.x)
         return ball.clip(ball.x + Smoothing(noise_level=self.epsilon).scale(ball.x) * noise)
 
     def _draw_until_kept(self, ball: Ball, model: AttackedModel, watch: Watch) -> Images:

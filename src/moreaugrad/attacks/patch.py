@@ -12,12 +12,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from moreaugrad import validate
-from moreaugrad.attacks.base import AttackedModel, make_score, predict_logits, read_classes
+from moreaugrad.attacks.base import AttackedModel, predict_logits, read_classes
 from moreaugrad.attacks.descent import Ball, Objective, descend
 from moreaugrad.attacks.map_attack import MapAttack, magnitude, warn_if_flat
 from moreaugrad.attacks.result import AttackResult, extend_result
 from moreaugrad.batch import total
-from moreaugrad.model.noise import antithetic, apart
+from moreaugrad.model.score import make_score
+from moreaugrad.model.smoothing import antithetic, independent_seed
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch
 
 Mask = Bool[Tensor, "h w"]
@@ -216,7 +217,8 @@ class PatchSteps:
     def start(self, ball: Ball, objective: Objective, seed: int, restart: int) -> Images:
         colours = torch.zeros_like(ball.x)
         if restart:
-            colours = antithetic(tuple(ball.x.shape[1:]), 1, apart(seed, 3), restart, ball.x).expand_as(ball.x)
+            noise_seed = independent_seed(seed, 3)
+            colours = antithetic(tuple(ball.x.shape[1:]), 1, noise_seed, restart, ball.x).expand_as(ball.x)
             if ball.low is not None and ball.high is not None:  # uniform in the box
                 colours = ball.low + (ball.high - ball.low) * (1 + torch.erf(colours / 2**0.5)) / 2
         return ball.project(torch.where(self.mask, colours, ball.x))

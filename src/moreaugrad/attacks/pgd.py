@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import torch
 
 from moreaugrad import validate
-from moreaugrad.attacks.base import AttackedModel, make_score, predict_logits
+from moreaugrad.attacks.base import AttackedModel, predict_logits
 from moreaugrad.attacks.class_attack import AttackedClassifier, ClassAttack
 from moreaugrad.attacks.descent import Ball, NormalizedSteps, Objective, SignSteps, descend
 from moreaugrad.attacks.result import AttackResult
+from moreaugrad.model.score import make_score
 from moreaugrad.types import Flags, Images, PerImage, Watch
 
 log = logging.getLogger("moreaugrad")

@@ -20,8 +20,8 @@ from moreaugrad.attacks.class_attack import AttackedClassifier, ClassAttack, mar
 from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.batch import norm, spread
-from moreaugrad.envelope.groups import make_groups
-from moreaugrad.envelope.priors_group import Group
+from moreaugrad.envelope.groups import check_groups
+from moreaugrad.envelope.priors import Group
 from moreaugrad.types import Flags, Images, PerImage, Watch
 
 POLISH = 100  # by how much gamma is lowered where only the support is left to change
@@ -89,7 +89,7 @@ class Structured(ClassAttack):
             validate.flag(name, getattr(self, name))
 
     def check_inputs(self, x: Images) -> None:
-        validate.groups(self.groups, tuple(x.shape))
+        check_groups(self.groups, tuple(x.shape))
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
         assert isinstance(model, AttackedClassifier)
@@ -99,7 +99,7 @@ class Structured(ClassAttack):
         first = [self.iterations * (1 + number if self.growing else 1) for number in range(self.rounds)]
         second = [max(1, 2 * self.iterations // 5)] * (self.rounds if self.refine else 0)
         search = WeightSearch(ShortestChange(ball, model, self.confidence), len(first) + len(second), watch)
-        groups = make_groups(self.groups, ball.x)
+        groups = Group(self.groups).for_batch(ball.x)
         sparse = GroupAdmm(low, high, self.gamma, self.rho, self.alpha, groups, self.tau, bool(self.official))
         search.run(sparse, torch.zeros_like(ball.x), self.c, first)
         found = search.best.length < torch.inf

@@ -9,7 +9,7 @@ from typing import Any
 from moreaugrad.certificates import checks_certify as rules
 from moreaugrad.certificates.lipschitz_bounds import smoothness
 from moreaugrad.model.bounded import Bounded
-from moreaugrad.model.noise import Smoothing
+from moreaugrad.model.smoothing import Smoothing
 
 RECIPES = {
     "range": "any score in a known range, under noise",

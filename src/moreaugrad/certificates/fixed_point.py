@@ -17,13 +17,9 @@ from moreaugrad.certificates import checks_units as units_rules
 from moreaugrad.certificates.monte_carlo import Estimate
 from moreaugrad.certificates.subspace import Grid, Whole, space_of
 from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.envelope.groups import make_groups
-from moreaugrad.envelope.priors_group import Group
-from moreaugrad.envelope.priors_l1 import L1
-from moreaugrad.envelope.priors_zero import Zero
+from moreaugrad.envelope.priors import L1, Group, Zero
 from moreaugrad.methods.moreau import GroupSparseMoreauGrad, MoreauGrad, SparseMoreauGrad
-from moreaugrad.model.noise import settle
-from moreaugrad.model.smoothing import SmoothedScore
+from moreaugrad.model.smoothing import SmoothedScore, draw_seed
 from moreaugrad.types import Images, Prior
 
 Estimator: TypeAlias = Callable[[Images, int, Whole | Grid], Estimate]  # of the gradient at a point, on fresh noise
@@ -49,7 +45,7 @@ def exactly(method: MoreauGrad, x: Images, target: Any, score: Any) -> Judged:
     """The method's own solution of a deterministic problem, judged by its gradient."""
     precision = "float32" if x.dtype == torch.float32 else None
     method = replace(
-        method, seed=settle(method.seed), precision=precision
+        method, seed=draw_seed(method.seed), precision=precision
     )  # the noise is part of the function: the same at x and at x'
     found = method.explain(x, target)
     prior = _prior(method, x, Whole(tuple(x.shape[1:])))
@@ -93,7 +89,7 @@ def _frozen(method: MoreauGrad, prior: Prior, eta: Tensor) -> MoreauGrad:
     """The method with the eta and the groups of this input."""
     told: dict[str, Any] = {"eta": float(eta), "sparsity": None} if isinstance(method, SparseMoreauGrad) else {}
     if isinstance(prior, Group):
-        told["groups"] = prior.labels[0]
+        told["groups"] = None if prior.labels is None else prior.labels[0]
     return replace(method, **told)
 
 
@@ -101,6 +97,6 @@ def _prior(method: MoreauGrad, x: Images, space: Whole | Grid) -> Prior:
     if isinstance(method, GroupSparseMoreauGrad):
         if isinstance(space, Grid):
             rules.one_group_each(not (isinstance(method.groups, int) and method.groups == space.cells))
-            return make_groups(space.cells, x.new_zeros(1, *space.shape))
-        return make_groups(method.groups, x)
+            return Group(space.cells).for_batch(x.new_zeros(1, *space.shape))
+        return Group(method.groups).for_batch(x)
     return L1() if isinstance(method, SparseMoreauGrad) else Zero()

@@ -16,11 +16,10 @@ from moreaugrad import validate
 from moreaugrad.certificates import checks_certify as rules
 from moreaugrad.certificates import theory
 from moreaugrad.certificates.subspace import Grid, Whole
-from moreaugrad.model import targets
+from moreaugrad.model import inputs
 from moreaugrad.model.bounded import Odds, log_odds
-from moreaugrad.model.packing import Packing
-from moreaugrad.model.prepared import Engine, numerics
-from moreaugrad.model.prepared import settle as precision_for
+from moreaugrad.model.inputs import Packing
+from moreaugrad.model.prepared import Engine, choose_precision, numerics
 from moreaugrad.model.score import KINDS, ClassScore, safe_rows
 from moreaugrad.types import Images
 
@@ -107,16 +106,16 @@ class Noisy:
 
     def _values(self, rows: Images) -> Tensor:
         read = KINDS[self.score.kind] if self.odds is None else self.odds.of_logits
-        return targets.select(read(self._outputs(rows)), self.score.target)
+        return inputs.select_target(read(self._outputs(rows)), self.score.target)
 
     def _outputs(self, rows: Images) -> Tensor:
         """What the network says of the rows; of half of them at a time where not all fit."""
         score = self.score
         try:
             with torch.no_grad(), numerics(score.engine.precision, rows.is_cuda):
-                return score.told(score.engine, rows, self._owners(rows)).to(rows.dtype)
+                return score.run(rows, self._owners(rows)).to(rows.dtype)
         except torch.OutOfMemoryError as error:
-            score.engine.halve(len(rows), error)
+            score.engine.halve_rows(len(rows), error)
             return torch.cat([self._outputs(some) for some in rows.split(max(1, len(rows) // 2))])
 
     def _owners(self, rows: Images) -> Tensor:
@@ -126,12 +125,12 @@ class Noisy:
 def make_engine(method: Any, x: Images, target: int, coarse: bool) -> Engine:
     """What runs the network, once for all images. Constants of a network hold for what it computes exactly, so only a
     range may be certified in a `coarse` precision, which is the method's."""
-    engine = Engine(method.forward_func, precision_for(_precision(method, x, coarse), (x,)), False)
+    engine = Engine(method.forward_func, choose_precision(_precision(method, x, coarse), (x,)), False)
     engine.rows = safe_rows(x, 256) * (4 if x.is_cuda else 1)  # what does not fit is halved
     score = class_score(engine, method, x[:1], target)
     output = score.outputs(x[:1])
-    validate.finite_score(targets.select(KINDS[score.kind](output.to(x.dtype)), target))
-    score.prepare(x[:1], output)
+    validate.finite_score(inputs.select_target(KINDS[score.kind](output.to(x.dtype)), target))
+    score.prepare(x[:1])
     return engine
 
 

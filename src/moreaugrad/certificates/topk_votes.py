@@ -13,7 +13,7 @@ from moreaugrad.certificates import checks_units as units_rules
 from moreaugrad.certificates import theory
 from moreaugrad.certificates.certificate import Certificate
 from moreaugrad.methods.sparsified import SparsifiedSmoothGrad
-from moreaugrad.model.noise import Smoothing
+from moreaugrad.model.smoothing import Smoothing
 from moreaugrad.types import Images
 
 ASSUMPTION = "an average of maps in [0, 1] over noise, whatever the network is"

@@ -22,7 +22,7 @@ from moreaugrad.models.classifier import Classifier
 from moreaugrad.results import Explanation
 from moreaugrad.studies import setup as contest
 from moreaugrad.studies.setup import Contender
-from moreaugrad.types import Watch, unwatched
+from moreaugrad.types import Watch, ignore_progress
 
 SHOWN = ("normalised_distance", "topk_intersection", "ssim", "cosine", "spearman", "centre_shift")
 QUICK = "implicit:5x16"  # a quarter of what the method's own slope costs
@@ -65,7 +65,7 @@ class Duel:
         )
         return cls(classifier, order, attack, contender.judged(classifier), contender.judged(classifier, second=True))
 
-    def fight(self, x: Tensor, target: int | None = None, watch: Watch = unwatched) -> Affair:
+    def fight(self, x: Tensor, target: int | None = None, watch: Watch = ignore_progress) -> Affair:
         """The attack on one preprocessed image (1, C, H, W), and the judge's maps: fresh noise, the same for both."""
         x = x.contiguous()  # another layout in memory is rounded otherwise, and would look like a change
         began = perf_counter()

@@ -20,7 +20,7 @@ from moreaugrad.certificates.subspace import space_of
 from moreaugrad.cli.certify import RANKS
 from moreaugrad.methods.moreau import GroupSparseMoreauGrad, MoreauGrad
 from moreaugrad.model.bounded import Odds
-from moreaugrad.model.noise import apart
+from moreaugrad.model.smoothing import independent_seed
 from moreaugrad.studies.setup import slope
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _measured(case: Case, certificate: Certificate, kind: str, epsilon: float, a
     if isinstance(method, GroupSparseMoreauGrad) and terms["grid"] is not None:
         method = replace(method, groups=terms["grid"])
     if terms["seed"] is not None:
-        terms["seed"] = apart(terms["seed"], 10 + number)  # not the noise that the certificate knows
+        terms["seed"] = independent_seed(terms["seed"], 10 + number)  # not the noise that the certificate knows
     (other,) = certify(method, at, case.target, 0.0, **terms)
     length = float((at - case.x).double().norm())
     promised = certificate.at(max(epsilon, length)).overlap

@@ -8,7 +8,7 @@ from typing import Any
 
 from moreaugrad.methods import METHODS
 from moreaugrad.methods.base import Method
-from moreaugrad.model.noise import Smoothing
+from moreaugrad.model.smoothing import Smoothing
 from moreaugrad.registry import unknown
 
 NOISE = ("noise_level", "sigma", "samples")  # options of the smoothing

@@ -9,146 +9,281 @@ not depend on the steps of the solver. eta counts as a constant, also where a sp
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.batch import norm, spread, total
 from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.model.covariance import Covariance
-from moreaugrad.model.smoothing import SmoothedScore
-from moreaugrad.types import Flags, Images, PerImage
+from moreaugrad.model.smoothing import SmoothedScore, antithetic
+from moreaugrad.types import Flags, Images, PerImage, TwiceDifferentiablePrior
 
 log = logging.getLogger("moreaugrad")
 
 Product = Callable[[Images], Images]  # the Hessian times a direction
-# steps, samples and tolerance where none are told: for an estimate under noise, and for a score without
 POWER = 4  # Hessian products that tell how strongly the score is curved
-MODES = {"implicit": (8, 16, 1e-3), "covariance": (4, 128, 1e-3), "unrolled": (8, 16, 0.0), "frozen": (0, 1, 0.0)}
-EXACT = {"implicit": (60, 1, 1e-8), "covariance": (4, 128, 1e-3), "unrolled": (60, 1, 0.0), "frozen": (0, 1, 0.0)}
 
 
-@dataclass(frozen=True, slots=True)
-class Slope:
-    """How a solved map is differentiated.
+@dataclass(frozen=True)
+class Derivative:
+    """How a solved map is differentiated where `create_graph=True` asks for it. Subclasses define `pull` and `cost`.
 
-    implicit: conjugate gradients on Hessian products; covariance: the same on a Hessian estimated from first
-    gradients under noise, which sees kinks; unrolled: through `steps` updates after the solution, on fixed noise;
-    frozen: as published, delta a constant and the noise left out. Constants in all: eta, also where a sparsity chose
-    it from the image, and a noise level relative to the image's range.
+    In all of them eta counts as a constant, also where a sparsity chose it from the image, and so does a noise level
+    relative to the image's range.
     """
 
-    mode: str = "implicit"
-    steps: int | None = None  # of conjugate gradients, or updates; None: by the mode, more where nothing is random
-    samples: int | None = None  # noise vectors under which the Hessian is taken; fixed noise is taken as it is
-    tol: float | None = None  # of the linear system, relative; None: by the mode
+    name: ClassVar[str]
+    second_order: ClassVar[bool] = True  # needs the network's second derivative, which one with kinks does not have
+    needs_active: ClassVar[bool] = True  # asks the prior which entries follow a change
+
+    def pull(self, problem: Envelope, delta: Images, eta: PerImage, w: Images) -> Images:
+        """d loss/dx from w = d loss/d map, at the solution delta."""
+        raise NotImplementedError
+
+    def cost(self, per_draw: int, random: bool) -> int:
+        """Most sample-gradients that one derivative takes; a Hessian product counts as three."""
+        raise NotImplementedError
+
+    def check(self, prior: Any, smoothed: bool) -> None:
+        """Refuses a prior or a score that this derivative cannot handle."""
+        if self.needs_active and not isinstance(prior, TwiceDifferentiablePrior):
+            lacking = [name for name in ("active", "hessian_product", "stiffness") if not hasattr(prior, name)]
+            raise ValueError(
+                f"create_graph=True with derivative={type(self).__name__}() needs a prior with {', '.join(lacking)}, "
+                f"got {type(prior).__name__}; define them (see TwiceDifferentiablePrior), or use derivative=Unrolled()"
+            )
+
+
+@dataclass(frozen=True)
+class Sized(Derivative):
+    """A derivative with a number of steps and of noise vectors; None takes the default of its kind."""
+
+    steps: int | None = None
+    samples: int | None = None
+
+    noisy: ClassVar[tuple[int, int, float]]  # steps, samples, tol of an estimate under noise
+    exact: ClassVar[tuple[int, int, float]]  # and of a score without
 
     def __post_init__(self) -> None:
-        validate.one_of("grad_mode", self.mode, MODES)
         if self.steps is not None:
             validate.at_least("steps", self.steps, 0)
         if self.samples is not None:
             validate.at_least("samples", self.samples, 1)
-        if self.tol is not None:
-            validate.not_negative("tol", self.tol)
 
-    def settled(self, random: bool) -> tuple[int, int, float]:
-        """Steps, samples and tolerance: as told, else by the mode and by whether the score is random."""
-        steps, samples, tol = (MODES if random else EXACT)[self.mode]
+    def sizes(self, random: bool) -> tuple[int, int, float]:
+        """Steps, samples and tolerance: as given, else by whether the score is random."""
+        steps, samples, tol = self.noisy if random else self.exact
+        own: float | None = getattr(self, "tol", None)
         return (
             steps if self.steps is None else self.steps,
             samples if self.samples is None else self.samples,
-            tol if self.tol is None else self.tol,
+            tol if own is None else own,
         )
 
-    def cost(self, per_draw: int, random: bool = True) -> int:
-        """Most sample-gradients that one derivative takes; a Hessian product counts as three."""
-        steps, samples, _ = self.settled(random)
-        drawn = random or self.mode == "covariance"
-        rows = 1 if self.mode == "frozen" else -(-samples // per_draw) * per_draw if drawn else per_draw
-        each = {"implicit": 3 * max(1, steps), "covariance": 1, "unrolled": 4 * steps + 3 * POWER, "frozen": 3}
-        return each[self.mode] * rows
+    def rows(self, per_draw: int, random: bool) -> int:
+        """Rows of one Hessian product: whole draws."""
+        samples = self.sizes(random)[1]
+        return -(-samples // per_draw) * per_draw if random else per_draw
 
-
-@dataclass(frozen=True, eq=False)
-class Solved:
-    """A problem with its solution, ready to be differentiated."""
-
-    problem: Envelope
-    delta: Images
-    eta: PerImage
-    slope: Slope
-
-    def pull(self, w: Images) -> Images:
-        """d loss/dx from w = d loss/d map."""
-        if self.slope.mode == "unrolled":
-            return unrolled(self, w)
-        if self.slope.mode == "frozen":
-            score: Any = self.problem.score
-            bare = score.base if isinstance(score, SmoothedScore) else score
-            found: Images = bare.product(self.at, torch.where(self.active, w, 0.0))
-            return found
-        return implicit(self, w, self.hessian if self.slope.mode == "implicit" else Covariance.of(self.draws, self.at))
-
-    @property
-    def at(self) -> Images:
-        return self.problem.x + self.delta
-
-    @property
-    def active(self) -> Bool[Tensor, "n *shape"]:
-        """The entries that follow a change of the input; all of them where the prior has no weight."""
-        return self.problem.prior.active(self.delta) | spread(self.eta == 0, self.delta)
-
-    @property
-    def draws(self) -> list[tuple[Any, int]]:
+    def draws(self, problem: Envelope) -> list[tuple[Any, int]]:
         """The noise under which the Hessian is taken: scores with the number of their draw."""
-        score: Any = self.problem.score
-        if isinstance(score, SmoothedScore) and self.slope.mode == "covariance":  # needs more than a fixed few
-            score = replace(score, smoothing=replace(score.smoothing, fixed=False))
+        score: Any = problem.score
         if not isinstance(score, SmoothedScore) or not score.random:
             return [(score, 0)]
-        return [(score, draw) for draw in range(-(-self.samples // score.samples))]
+        return [(score, draw) for draw in range(-(-self.sizes(True)[1] // score.samples))]
 
-    @property
-    def steps(self) -> int:
-        return self.slope.settled(self.problem.score.random)[0]
-
-    @property
-    def samples(self) -> int:
-        return self.slope.settled(self.problem.score.random)[1]
-
-    @property
-    def tol(self) -> float:
-        return self.slope.settled(self.problem.score.random)[2]
-
-    def hessian(self, direction: Images) -> Images:
-        """The Hessian of the score times a direction, on noise that is always the same."""
-        found = [score.product(self.at, direction, draw) for score, draw in self.draws]
-        return torch.stack(found).mean(0)
+    def hessian(self, problem: Envelope, delta: Images) -> Product:
+        """The Hessian of the score at x + delta as a product, on noise that is always the same."""
+        draws = self.draws(problem)
+        return lambda way: torch.stack([each.product(problem.x + delta, way, draw) for each, draw in draws]).mean(0)
 
 
-def implicit(solved: Solved, w: Images, hessian: Product) -> Images:
+@dataclass(frozen=True)
+class Implicit(Sized):
+    """Differentiates the optimality condition: conjugate gradients on Hessian products. The most exact.
+
+    Solves (I + rho H + rho eta prior'') q = w on the kept entries; d loss/dx = H q. Needs a network with second
+    derivatives; see `with_softplus`.
+
+    Args:
+        steps: most steps of conjugate gradients; None takes 8 under noise, 60 without.
+        samples: noise vectors of the Hessian; None takes 16. Fixed noise is taken as it is.
+        tol: relative residual at which the linear system counts as solved; None takes 1e-3 under noise, 1e-8 without.
+
+    Example:
+        >>> method = mg.MoreauGrad(mg.with_softplus(net), derivative=mg.Implicit(steps=5, samples=8), budget=80)
+        >>> x.requires_grad_()[:, 0, 0, 0].shape
+        torch.Size([2])
+        >>> method.attribute(x, target=3, create_graph=True).square().sum().backward()
+        >>> x.grad.shape
+        torch.Size([2, 3, 16, 16])
+    """
+
+    tol: float | None = None
+
+    name = "implicit"
+    noisy = (8, 16, 1e-3)
+    exact = (60, 1, 1e-8)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tol is not None:
+            validate.not_negative("tol", self.tol)
+
+    def pull(self, problem: Envelope, delta: Images, eta: PerImage, w: Images) -> Images:
+        steps, _, tol = self.sizes(problem.score.random)
+        return solve_implicit(problem, delta, eta, w, self.hessian(problem, delta), steps, tol)
+
+    def cost(self, per_draw: int, random: bool) -> int:
+        return 3 * max(1, self.sizes(random)[0]) * self.rows(per_draw, random)
+
+
+@dataclass(frozen=True)
+class Covariance(Sized):
+    """Implicit differentiation with a Hessian estimated from first gradients under noise, which includes kinks.
+
+    H v = E[(g - E g) <z, v> + z <g - E g, v>] / (2 sigma), g the gradient at x + sigma z (Stein's identity): noisy,
+    but it needs no second derivative of the network. For smoothed scores.
+
+    Args:
+        steps: most steps of conjugate gradients; None takes 4.
+        samples: noise vectors of the estimate; None takes 128.
+        tol: relative residual at which the linear system counts as solved; None takes 1e-3.
+
+    Example:
+        >>> mg.MoreauGrad(net, derivative=mg.Covariance(samples=64)).derivative
+        Covariance(steps=None, samples=64, tol=None)
+    """
+
+    tol: float | None = None
+
+    name = "covariance"
+    second_order = False
+    noisy = (4, 128, 1e-3)
+    exact = (4, 128, 1e-3)
+
+    def check(self, prior: Any, smoothed: bool) -> None:
+        super().check(prior, smoothed)
+        if not smoothed:
+            raise ValueError("derivative=Covariance() needs a smoothed score, got smoothing=None; use Implicit()")
+
+    def pull(self, problem: Envelope, delta: Images, eta: PerImage, w: Images) -> Images:
+        score: Any = problem.score
+        fresh = replace(score, smoothing=replace(score.smoothing, fixed=False))  # a few fixed vectors are not enough
+        draws = self.draws(replace(problem, score=fresh))
+        steps, _, tol = self.sizes(problem.score.random)
+        return solve_implicit(problem, delta, eta, w, NoiseHessian.of(draws, problem.x + delta), steps, tol)
+
+    def cost(self, per_draw: int, random: bool) -> int:
+        return self.rows(per_draw, True)
+
+
+@dataclass(frozen=True)
+class Unrolled(Sized):
+    """Back-propagates through proximal gradient updates that start at the solution, on fixed noise.
+
+    Works with every prior whose prox autograd can differentiate. Needs a network with second derivatives.
+
+    Args:
+        steps: updates to go back through; None takes 8 under noise, 60 without.
+        samples: noise vectors; None takes 16.
+
+    Example:
+        >>> mg.MoreauGrad(net, derivative=mg.Unrolled(steps=4)).derivative
+        Unrolled(steps=4, samples=None)
+    """
+
+    name = "unrolled"
+    needs_active = False
+    noisy = (8, 16, 0.0)
+    exact = (60, 1, 0.0)
+
+    def pull(self, problem: Envelope, delta: Images, eta: PerImage, w: Images) -> Images:
+        rho, draws = problem.rho, self.draws(problem)
+        length = spread(rho / (1 + rho * largest_curvature(self.hessian(problem, delta), delta)), delta)
+        share = rho / (rho + length)
+        amount = (share * length).flatten() * eta
+        with torch.enable_grad():
+            x = problem.x.detach().requires_grad_()
+            delta = delta.detach()
+            for _ in range(self.sizes(problem.score.random)[0]):
+                grad = torch.stack([_with_graph(score).value_and_grad(x + delta, draw)[1] for score, draw in draws])
+                delta = problem.prior.prox(share * (delta - length * grad.mean(0)), amount)
+            (found,) = torch.autograd.grad(problem.map(delta), x, w, allow_unused=True)
+        return torch.zeros_like(w) if found is None else found
+
+    def cost(self, per_draw: int, random: bool) -> int:
+        return (4 * self.sizes(random)[0] + 3 * POWER) * self.rows(per_draw, random)
+
+
+@dataclass(frozen=True)
+class Frozen(Derivative):
+    """Holds delta constant and leaves the noise out, as in the paper's attack: the cheapest, and the weakest.
+
+    Example:
+        >>> mg.MoreauGrad(net, derivative=mg.Frozen()).derivative
+        Frozen()
+    """
+
+    name = "frozen"
+
+    def pull(self, problem: Envelope, delta: Images, eta: PerImage, w: Images) -> Images:
+        score: Any = problem.score
+        bare = score.base if isinstance(score, SmoothedScore) else score
+        active = find_active(problem, delta, eta)
+        found: Images = bare.product(problem.x + delta, torch.where(active, w, 0.0))
+        return found
+
+    def cost(self, per_draw: int, random: bool) -> int:
+        return 3
+
+
+DERIVATIVES: dict[str, type[Derivative]] = {kind.name: kind for kind in (Implicit, Covariance, Unrolled, Frozen)}
+
+
+def parse_derivative(text: str) -> Derivative:
+    """A derivative by its name, or with steps and samples of its own, as in implicit:5x16."""
+    name, colon, size = text.partition(":")
+    validate.one_of("derivative", name, DERIVATIVES)
+    if not colon:
+        return DERIVATIVES[name]()
+    steps, _, samples = size.partition("x")
+    if not (steps.isdecimal() and samples.isdecimal()) or name == "frozen":
+        raise ValueError(f"a mode must be a name, or NAME:STEPSxSAMPLES such as implicit:5x16, got {text!r}")
+    return DERIVATIVES[name](int(steps), int(samples))  # type: ignore[call-arg]
+
+
+def find_active(problem: Envelope, delta: Images, eta: PerImage) -> Bool[Tensor, "n *shape"]:
+    """The entries that follow a change of the input; all of them where the prior has no weight."""
+    prior: Any = problem.prior
+    active: Tensor = prior.active(delta) | spread(eta == 0, delta)
+    return active
+
+
+def solve_implicit(
+    problem: Envelope, delta: Images, eta: PerImage, w: Images, hessian: Product, steps: int, tol: float
+) -> Images:
     """H q with (I + rho H_AA + rho Gam) q = w_A: conjugate gradients, each image by itself."""
-    problem, delta, active = solved.problem, solved.delta, solved.active
-    eta, rho = spread(solved.eta, delta), problem.rho
-    soft = 1 / (1 + rho * eta * problem.prior.stiffness(delta))  # the preconditioner: groups near zero are stiff
+    prior: Any = problem.prior
+    active, weight, rho = find_active(problem, delta, eta), spread(eta, delta), problem.rho
+    soft = 1 / (1 + rho * weight * prior.stiffness(delta))  # the preconditioner: groups near zero are stiff
     rest = torch.where(active, w, 0.0)
     q, curved = torch.zeros_like(w), torch.zeros_like(w)  # the solution so far, and H times it
-    goal, done = solved.tol * norm(rest), norm(rest) == 0
+    goal, done = tol * norm(rest), norm(rest) == 0
     eased = soft * rest
     way, size = eased, total(rest * eased)
-    bent = torch.zeros_like(done)
-    for _ in range(solved.steps):
+    nonconvex = torch.zeros_like(done)
+    for _ in range(steps):
         turned = hessian(way)
-        pushed = torch.where(active, way + rho * (turned + eta * problem.prior.bend(delta, way)), 0.0)
+        pushed = torch.where(active, way + rho * (turned + weight * prior.hessian_product(delta, way)), 0.0)
         curvature = total(way * pushed)
-        bent = bent | (~done & ~(curvature > 0))
-        done = done | bent
+        nonconvex = nonconvex | (~done & ~(curvature > 0))
+        done = done | nonconvex
         length = spread(torch.where(done, 0.0, size / torch.where(curvature > 0, curvature, 1.0)), delta)
         q, curved, rest = q + length * way, curved + length * turned, rest - length * pushed
         done = done | (norm(rest) <= goal)
@@ -158,7 +293,7 @@ def implicit(solved: Solved, w: Images, hessian: Product) -> Images:
         new = total(rest * eased)
         way = eased + spread(torch.where(done, 0.0, new / torch.where(size > 0, size, 1.0)), delta) * way
         size = torch.where(done, size, new)
-    _mention(bent)
+    _report_nonconvex(nonconvex)
     # an image whose very first direction curves down, or with no step at all, is left with q = w_A
     stuck = spread(norm(q) == 0, q)
     if bool((stuck & active & (w != 0)).any()):
@@ -167,43 +302,58 @@ def implicit(solved: Solved, w: Images, hessian: Product) -> Images:
     return curved
 
 
-def unrolled(solved: Solved, w: Images) -> Images:
-    """Back through some proximal gradient updates that start at the solution, on fixed noise."""
-    problem, rho = solved.problem, solved.problem.rho
-    length = spread(rho / (1 + rho * steepest(solved)), solved.delta)
-    share = rho / (rho + length)
-    amount = (share * length).flatten() * solved.eta
-    with torch.enable_grad():
-        x = problem.x.detach().requires_grad_()
-        delta = solved.delta.detach()
-        for _ in range(solved.steps):
-            grad = torch.stack([_graphed(score).value_and_grad(x + delta, draw)[1] for score, draw in solved.draws])
-            delta = problem.prior.prox(share * (delta - length * grad.mean(0)), amount)
-        (found,) = torch.autograd.grad(problem.map(delta), x, w, allow_unused=True)
-    return torch.zeros_like(w) if found is None else found
+@dataclass(frozen=True, eq=False)
+class NoiseHessian:
+    """The Hessian of a smoothed score by Stein's identity.
+
+    Unbiased up to (m - 1)/m, but noisy, of rank 2 m at most and perhaps indefinite: for few steps of a solve.
+    """
+
+    grads: Float[Tensor, "n m *shape"]  # centred, over sigma
+    noise: Float[Tensor, "m *shape"]
+
+    @classmethod
+    def of(cls, draws: Sequence[tuple[Any, int]], at: Images) -> NoiseHessian:
+        """From the gradients at x under the noise of some draws."""
+        grads, noise = [], []
+        for score, draw in draws:
+            found = torch.empty(len(at), score.samples, *at.shape[1:], dtype=at.dtype, device=at.device)
+            for some, _, grad in score.each(at, draw, score.samples):
+                found[some] = grad
+            grads.append(found / score.sigma[:, None])
+            noise.append(antithetic(tuple(at.shape[1:]), score.samples, score.seed, draw if score.random else 0, at))
+        every = torch.cat(grads, 1)
+        return cls(every - every.mean(1, keepdim=True), torch.cat(noise))
+
+    def __call__(self, v: Images) -> Images:
+        grads, noise, flat = self.grads.flatten(2), self.noise.flatten(1), v.flatten(1)
+        of_noise = flat @ noise.T  # (n, m)
+        of_grads = torch.einsum("nmd,nd->nm", grads, flat)
+        both = torch.einsum("nm,nmd->nd", of_noise, grads) + of_grads @ noise
+        return (both / (2 * len(noise))).view_as(v)
 
 
-def steepest(solved: Solved) -> PerImage:
+def largest_curvature(hessian: Product, delta: Images) -> PerImage:
     """About the largest curvature of the score, by the power method."""
-    way = solved.delta + (norm(solved.delta) == 0).view(-1, *[1] * (solved.delta.ndim - 1)).to(solved.delta)
+    way = delta + (norm(delta) == 0).view(-1, *[1] * (delta.ndim - 1)).to(delta)
     size = norm(way)
     for _ in range(POWER):
-        way = solved.hessian(way / spread(size.clamp_min(torch.finfo(way.dtype).tiny), way))
+        way = hessian(way / spread(size.clamp_min(torch.finfo(way.dtype).tiny), way))
         size = norm(way)
     return 1.5 * size  # the power method comes from below
 
 
-def _graphed(score: Any) -> Any:
+def _with_graph(score: Any) -> Any:
     if isinstance(score, SmoothedScore):
         return replace(score, base=replace(score.base, graph=True, weights=False))
     return replace(score, graph=True, weights=False)
 
 
-def _mention(bent: Flags) -> None:
-    if bool(bent.any()):
+def _report_nonconvex(nonconvex: Flags) -> None:
+    if bool(nonconvex.any()):
         log.info(
             "the problem of %d of %d images is not convex at its solution (rho is too large for the curvature there); "
             "their derivative is that of fewer steps",
-            int(bent.sum()),
-            len(bent),
+            int(nonconvex.sum()),
+            len(nonconvex),
         )

@@ -8,14 +8,25 @@ variable), delta = prox_{rho eta}(u) at the optimum, map = -delta / rho. Knows n
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from moreaugrad.batch import norm
-from moreaugrad.types import Images, PerImage, Prior, Score
+from moreaugrad.envelope.priors import find_level, take_prior
+from moreaugrad.types import Images, NoisyScore, PerImage, Prior, Score
+
+
+class Optimality(NamedTuple):
+    """A residual, the largest that counts as converged (twice its own standard error), and the score there."""
+
+    residual: PerImage
+    tol: PerImage
+    value: PerImage
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,24 +38,24 @@ class Envelope:
     rho: float
     x: Images
     eta: float | Tensor = 0.0
-    keep: float | None = None  # asked share of units; then eta is ignored and follows u
+    keep: float | None = None  # requested share of units; then eta is ignored and follows u
 
     def take(self, which: Int[Tensor, "k"]) -> Envelope:
         """The problems of some images."""
         eta = self.eta
         if isinstance(eta, Tensor) and eta.numel() > 1:
             eta = eta.reshape(-1)[which]
-        score, prior = self.score.take(which), self.prior.take(which)
+        score, prior = self.score.take(which), take_prior(self.prior, which)
         return replace(self, score=score, prior=prior, x=self.x[which], eta=eta)
 
     def weight(self, u: Images) -> PerImage:
-        """eta of each image: as given, or such that the prox of u keeps the asked share."""
+        """eta of each image: as given, or such that the prox of u keeps the requested share."""
         if self.keep is None:
             if isinstance(self.eta, Tensor):
                 return self.eta.to(u).reshape(-1).expand(len(u))
             return u.new_full((len(u),), self.eta)  # filled on the device: a copy from the host would wait for it
         # a hair more, lest rounding of rho * eta let the first unit below the level through
-        return self.prior.level(u, self.keep) / self.rho * (1 + 4 * torch.finfo(u.dtype).eps)
+        return find_level(self.prior, u, self.keep) / self.rho * (1 + 4 * torch.finfo(u.dtype).eps)
 
     def prox(self, u: Images, eta: PerImage) -> Images:
         """The displacement that belongs to the dual variable u."""
@@ -62,3 +73,40 @@ class Envelope:
         """-delta / rho. Without a prior this is the envelope's gradient; with one it is that gradient,
         thresholded (the envelope's own gradient, grad f(x + delta), is not sparse)."""
         return -delta / self.rho
+
+    def measure(self, delta: Images, eta: PerImage, draws: range) -> Optimality:
+        """How far a point is from optimal, on the given draws. An exact optimum would show about one standard error.
+
+        Without a draw nothing is known: NaN, which is never called converged.
+        """
+        unknown = delta.new_full((len(delta),), float("nan"))
+        if not len(draws):
+            return Optimality(unknown, unknown, unknown)
+        if not self.score.random:
+            value, grad = self.score.value_and_grad(self.x + delta)
+            return Optimality(self.residual(delta, grad, eta), tolerance(None, grad), value)
+        score = cast(NoisyScore, self.score)
+        found = [score.parts(self.x + delta, draw, most=max(1, 16 // len(draws))) for draw in draws]
+        value, grads = torch.cat([values for values, _ in found]), torch.cat([each for _, each in found])
+        mean, count = grads.mean(0), len(grads)
+        there = self.prox(-self.rho * mean, eta)
+        # each part deviates sqrt(count) times as much as their mean: shrunk so, the prox sees the mean's own noise
+        moved = (self.prox(-self.rho * (mean + (part - mean) / count**0.5), eta) - there for part in grads)
+        total = torch.stack([norm(move).square() for move in moved]).sum(0)
+        error = (total / (count - 1)).sqrt() if count > 1 else unknown
+        # a score without noise (a linear one, say) has no standard error: rounding then sets the measure
+        tol = torch.maximum(2 * error / self.rho, tolerance(None, mean))
+        return Optimality(norm(delta - there) / self.rho, tol, value.mean(0))
+
+
+def tolerance(tol: float | None, grad: Images) -> PerImage:
+    """What counts as solved for a deterministic score: `tol`, or what the precision of x can reach."""
+    size = norm(grad)
+    if tol is not None:
+        return torch.full_like(size, tol)
+    return size.clamp_min(1) * (1e-11 if grad.dtype == torch.float64 else 1e-4)
+
+
+def range_curvature(low: float, high: float, sigma: float) -> float:
+    """2 phi(1) (high - low)/sigma^2: the largest curvature of any score in [low, high] under noise of that sigma."""
+    return 2 * math.exp(-0.5) / math.sqrt(2 * math.pi) * (high - low) / sigma**2

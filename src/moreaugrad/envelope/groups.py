@@ -5,6 +5,7 @@ Holds no penalty. Every function returns labels of flattened entries, numbered w
 
 from __future__ import annotations
 
+import math
 from numbers import Integral
 from typing import Any
 
@@ -14,24 +15,22 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.envelope.priors_group import Group
 from moreaugrad.types import Images, Labels
 
 Rows = Int[Tensor, "rows d"]
 
 
-def make_groups(groups: int | str | Labels | Any, x: Images) -> Group:
-    """The Group prior that `groups` asks for on the images x."""
-    validate.groups(groups, tuple(x.shape))
+def label_groups(groups: int | str | Labels | Any, x: Images) -> tuple[Rows, tuple[int, ...]]:
+    """The labels that `groups` asks for on the images x, and the number of groups of each row."""
+    check_groups(groups, tuple(x.shape))
     if isinstance(groups, str):
         labels = channels(x) if groups == "channels" else superpixels(x)
     elif isinstance(groups, Integral):
         labels = grid(x, int(groups))
     else:
         labels = from_map(torch.as_tensor(groups, device=x.device).long(), x)
-    rows = [torch.unique(row, return_inverse=True)[1] for row in labels]  # by itself: company must not count
-    counts = tuple(int(row.max()) + 1 for row in rows)
-    return Group(torch.stack(rows), counts)
+    rows = [torch.unique(row, return_inverse=True)[1] for row in labels]  # image by image: others must not matter
+    return torch.stack(rows), tuple(int(row.max()) + 1 for row in rows)
 
 
 def grid(x: Images, cells: int) -> Rows:
@@ -70,3 +69,44 @@ def _displayable(image: Float[Tensor, "..."]) -> Any:
     flat = image.detach().float().cpu().reshape(-1, *image.shape[-2:])
     low, high = flat.amin(), flat.amax()
     return ((flat - low) / (high - low).clamp_min(1e-12)).permute(1, 2, 0).numpy()
+
+
+def check_groups(groups: Any, shape: tuple[int, ...]) -> None:
+    """Groups that partition inputs of this shape (batch first)."""
+    one = math.prod(shape[1:])
+    ways = "a number of cells per side, 'superpixels', 'channels', or an integer label map"
+    if isinstance(groups, str):
+        if groups not in ("superpixels", "channels"):
+            raise ValueError(f"groups must be {ways}, got {groups!r}")
+        if groups == "superpixels" and len(shape) != 4:
+            raise ValueError(f"groups='superpixels' needs images (N, C, H, W), got inputs of shape {shape}")
+        return
+    if isinstance(groups, Integral) and not isinstance(groups, bool):
+        validate.at_least("groups", groups, 1)
+        if len(shape) < 4:
+            raise ValueError(
+                f"a grid of groups needs images (N, C, H, W), got inputs of shape {shape}; "
+                f"pass a label map of shape ({one},) instead"
+            )
+        return
+    _check_labels(groups, shape, one, ways)
+
+
+def _check_labels(groups: Any, shape: tuple[int, ...], one: int, ways: str) -> None:
+    try:
+        labels = torch.as_tensor(groups)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"groups must be {ways}, got {type(groups).__name__}") from None
+    if labels.is_floating_point() or labels.dtype in (torch.bool, torch.complex64, torch.complex128):
+        raise TypeError(f"a label map of groups must hold integers, got {labels.dtype}")
+    allowed = [(one,)] + ([tuple(shape[-2:]), (shape[0], *shape[-2:])] if len(shape) >= 4 else [])
+    if tuple(labels.shape) not in allowed:
+        raise ValueError(
+            f"groups must cover the whole input: a label map of shape {' or '.join(map(str, allowed))}, "
+            f"got {tuple(labels.shape)} for inputs of shape {shape}"
+        )
+    if labels.long().min() < 0:
+        raise ValueError(
+            f"groups must cover the whole input, got {int((labels < 0).sum())} entries with a negative label; "
+            "give every entry a group, if need be one of its own"
+        )

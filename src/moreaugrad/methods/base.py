@@ -1,84 +1,233 @@
-"""The Captum shell of every method: tuples, targets, arguments, chunks, progress.
+"""What every method shares: Captum's calling convention, targets, blocks of images, progress, and the result.
 
-A method writes `compute(score, x, ...)`; `attribute` and `explain` are final and the same for all.
-A call changes nothing in the model, the inputs or the global random state, also when it raises.
+A method writes `compute(call)`; `attribute` and `explain` are the same for all. A call changes nothing in the model,
+the inputs or the global random state, also when it raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import InitVar, dataclass, field, fields, replace
+from functools import partial
+from typing import Any, ClassVar, Literal, cast, overload
 
+import numpy as np
 import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.batch import put, roomy
+from moreaugrad.batch import allocate, write_rows
 from moreaugrad.methods import QUALITY
-from moreaugrad.methods.call import Asked, Call, answer, arguments, black, further, plain, shape, target_told
-from moreaugrad.methods.progress import progress
-from moreaugrad.methods.traits import Traits
-from moreaugrad.model import targets
-from moreaugrad.model.noise import settle
-from moreaugrad.model.packing import Packing
-from moreaugrad.model.prepared import HALF, MANY, PRECISIONS, Engine
-from moreaugrad.model.prepared import settle as precision_for
-from moreaugrad.model.score import KINDS, ClassScore, safe_block, safe_rows
-from moreaugrad.model.sharing import Engines, engines_of
+from moreaugrad.model.inputs import Packing, black_baseline, place_target, report_target
+from moreaugrad.model.prepared import HALF, PRECISIONS, Engine, Prepared
+from moreaugrad.model.score import KINDS, PHOTO, ClassScore, choose_engine, make_score, safe_rows
+from moreaugrad.model.smoothing import SmoothedScore, Smoothing, draw_seed
 from moreaugrad.results import Explanation
-from moreaugrad.types import ForwardFunc, Images, Outcome, Target, Watch
+from moreaugrad.types import Counts, ForwardFunc, Images, Target, Watch, ignore_progress
+
+Inputs = Tensor | tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Method(Traits, Attribution):  # type: ignore[misc]
-    """A way to explain a class score. `attribute` follows Captum to the letter; `explain` says more."""
+class Call:
+    """One batch as a method sees it."""
 
-    forward_func: ForwardFunc  # a module in evaluation mode, or any callable
-    score: str = field(default="logit", kw_only=True)  # or prob, logprob
-    precision: str | None = field(default=None, kw_only=True)  # float32, tf32, bfloat16, float16; None: by the device
-    compile: bool | None = field(default=None, kw_only=True)  # None: for many images on a GPU
-    apart: float | None = field(default=None, kw_only=True)  # second derivatives by gradients so far apart; None: exact
+    score: ClassScore
+    x: Images
+    packing: Packing
+    seed: int
+    watch: Watch
+    images: int  # of the whole call
+    some: slice  # those that x holds
+    baseline: Images | None = None  # what x is compared with, where the method compares
+    graph: bool = False  # whether the map is to be differentiated again
+
+    def each(self, number: int) -> Counts:
+        """The same number for every image."""
+        return torch.full((len(self.x),), number, device=self.x.device)
+
+    def part(self, given: Any) -> Any:
+        """What a caller gave for each image, cut to the images of this batch."""
+        many = isinstance(given, Tensor | np.ndarray | list) and len(np.shape(given)) > 0 and self.images > 1
+        return given[self.some] if many and len(given) == self.images else given
+
+    def smoothed(self, smoothing: Smoothing) -> SmoothedScore:
+        """The score under noise."""
+        return SmoothedScore.of(self.score, smoothing, self.x, self.packing, self.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[misc]
+    """A way to explain a class score: the base of all methods, and of your own.
+
+    A subclass is a frozen dataclass that defines `compute(call)`, which returns an Explanation of the packed batch
+    `call.x` with at least `map` and `gradients`; it may override the properties below. Everything else, from Captum's
+    calling convention to chunks and progress, is done here.
+
+    Args:
+        forward_func: a module in evaluation mode, any callable that returns scores of shape (N, classes), or what
+            `prepare` returns.
+        score: what is explained: "logit", "prob" or "logprob" of the class.
+        precision: "float32", "tf32", "bfloat16" or "float16"; None chooses by the device.
+        compile: whether to compile the network; None compiles for many images on a GPU.
+        hessian_step: distance between the gradients of finite-difference Hessian products; None takes exact ones.
+
+    Example:
+        >>> class InputTimesGradient(mg.Method):
+        ...     def compute(self, call):
+        ...         _, grad = call.score.value_and_grad(call.x)
+        ...         return mg.Explanation(map=call.x * grad, gradients=call.each(1))
+        >>> InputTimesGradient(net).attribute(x, target=3).shape
+        torch.Size([2, 3, 16, 16])
+    """
+
+    renamed_options: ClassVar[Mapping[str, str]] = {"apart": "hessian_step", "grad_mode": "derivative"}
+
+    forward_func: ForwardFunc
+    score: str = field(default="logit", kw_only=True)
+    precision: str | None = field(default=None, kw_only=True)
+    compile: bool | None = field(default=None, kw_only=True)
+    hessian_step: float | None = field(default=None, kw_only=True)
+    prepared: Prepared | None = field(default=None, kw_only=True, repr=False)  # shared by copies with other options
 
     def __post_init__(self) -> None:
         validate.one_of("score", self.score, KINDS)
         if self.precision is not None:
             validate.one_of("precision", self.precision, dict.fromkeys(PRECISIONS))
         validate.flag("compile", self.compile)
-        if self.apart is not None:
-            validate.positive("apart", self.apart)
+        if self.hessian_step is not None:
+            validate.positive("hessian_step", self.hessian_step)
         budget = getattr(self, "budget", None)
         if isinstance(budget, str):
             validate.one_of("budget", budget, QUALITY)
             object.__setattr__(self, "budget", QUALITY[budget])
+        self._share_prepared()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What is stored or sent elsewhere: all but the engines, which are made again there."""
-        return {key: value for key, value in vars(self).items() if key != "_engines"}
+    def _share_prepared(self) -> None:
+        """Takes over a prepared network, or makes one of its own."""
+        given: Any = self.forward_func
+        if isinstance(given, Prepared):
+            object.__setattr__(self, "forward_func", given.forward)
+            object.__setattr__(self, "precision", self.precision or given.precision)
+            object.__setattr__(self, "compile", given.compile if self.compile is None else self.compile)
+        else:
+            same = self.prepared is not None and self.prepared.forward is given
+            given = self.prepared if same else Prepared(given)
+        object.__setattr__(self, "prepared", given)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    # What a method may say of itself; asked by the shell, the attacks and the command line.
 
-    @cached_property
-    def _engines(self) -> Engines:
-        """Kept from call to call, so that compiling is paid once."""
-        return {} if self.once else engines_of(self.forward_func)  # one gradient runs the network itself, unprepared
+    @property
+    def noise(self) -> Smoothing | None:
+        """The smoothing that makes the method random, if any."""
+        return None
 
-    def compute(self, call: Call) -> Outcome:
-        """What the method itself does."""
-        raise AssertionError("a method must define compute")
+    @property
+    def per_image(self) -> int:
+        """Number of model rows evaluated together per image."""
+        return 1 if self.noise is None else self.noise.samples
 
-    def compute_several(self, call: Call) -> list[Outcome]:
-        """One outcome for each entry of `several`."""
-        return [self.compute(call)]
+    @property
+    def random(self) -> bool:
+        """Whether another seed gives another map."""
+        return self.noise is not None
+
+    @property
+    def once(self) -> bool:
+        """Whether one gradient per image is all: then it does not pay to make the network fast first."""
+        return False
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether the map itself has a derivative that `create_graph=True` can give."""
+        return False
+
+    @property
+    def derived(self) -> bool:
+        """Whether the derivative is found beside the map: then the map itself is made without a graph."""
+        return False
+
+    @property
+    def second_order(self) -> bool:
+        """Whether that derivative needs the network's second one, which a network with kinks does not have."""
+        return True
+
+    def slope_cost(self, gradients: Counts) -> Counts:
+        """What the derivative of a map costs beside the map: each gradient is differentiated, which counts as two; a
+        map that took none takes one."""
+        return (2 * gradients).clamp_min(1)
+
+    @property
+    def reference(self) -> str | None:
+        """For methods that compare with a baseline: the default one, 'black' or 'zero'."""
+        return None
+
+    @property
+    def several(self) -> Sequence[Mapping[str, Any]] | None:
+        """The options of each map, where several are made of each image."""
+        return None
+
+    def has_convergence_delta(self) -> bool:
+        return False
+
+    def options(self) -> Mapping[str, Any]:
+        """The options of this method, for the record."""
+        return {each.name: plain(getattr(self, each.name)) for each in option_fields(type(self))}
+
+    def compute(self, call: Call) -> Explanation | list[Explanation]:
+        """What the method itself does: the explanation of a packed batch, or one for each entry of `several`."""
+        raise NotImplementedError(f"{type(self).__name__} must define compute(call)")
+
+    @overload
+    def attribute(
+        self,
+        inputs: Tensor,
+        target: Target = None,
+        additional_forward_args: Any = None,
+        *,
+        baselines: Any = None,
+        internal_batch_size: int | None = None,
+        return_convergence_delta: Literal[False] = False,
+        create_graph: bool = False,
+        show_progress: bool = False,
+        callback: Watch | None = None,
+    ) -> Tensor: ...
+    @overload
+    def attribute(
+        self,
+        inputs: tuple[Tensor, ...],
+        target: Target = None,
+        additional_forward_args: Any = None,
+        *,
+        baselines: Any = None,
+        internal_batch_size: int | None = None,
+        return_convergence_delta: Literal[False] = False,
+        create_graph: bool = False,
+        show_progress: bool = False,
+        callback: Watch | None = None,
+    ) -> tuple[Tensor, ...]: ...
+    @overload
+    def attribute(
+        self,
+        inputs: Inputs,
+        target: Target = None,
+        additional_forward_args: Any = None,
+        *,
+        baselines: Any = None,
+        internal_batch_size: int | None = None,
+        return_convergence_delta: Literal[True],
+        create_graph: bool = False,
+        show_progress: bool = False,
+        callback: Watch | None = None,
+    ) -> tuple[Any, Tensor]: ...
 
     @log_usage()  # type: ignore[untyped-decorator]
     def attribute(  # noqa: PLR0913
         self,
-        inputs: Tensor | tuple[Tensor, ...],
+        inputs: Any,
         target: Target = None,
         additional_forward_args: Any = None,
         *,
@@ -89,25 +238,41 @@ class Method(Traits, Attribution):  # type: ignore[misc]
         show_progress: bool = False,
         callback: Watch | None = None,
     ) -> Any:
-        """The map, as Captum returns it: a tensor or tuple like the inputs.
+        """Computes the map in Captum's calling convention.
 
-        `internal_batch_size` bounds the rows that reach the model, smaller than the batch too; calls with
-        fewer are padded to it. The convergence delta is each image's optimality residual; of methods that compare
-        with `baselines` it is the completeness gap. `create_graph` gives a map that can be differentiated again.
+        Args:
+            inputs: a tensor of shape (N, ...), or a tuple of tensors for a network with several inputs.
+            target: the output to explain, in any of Captum's forms: an int, a list or tensor with one per image, ...
+            additional_forward_args: further arguments of the network.
+            baselines: what the inputs are compared with, for the methods that compare.
+            internal_batch_size: most rows in one call of the network; calls with fewer are padded to it.
+            return_convergence_delta: whether to return each image's optimality residual too; for methods with
+                `baselines` it is the completeness gap.
+            create_graph: whether the map can be differentiated again.
+            show_progress: whether to draw a progress bar.
+            callback: called with (step, total, what is known so far).
+
+        Returns:
+            A tensor or tuple like the inputs; with `return_convergence_delta` a pair of that and one number per image.
+            For a path of several eta or sparsity values, a list of them.
         """
         if return_convergence_delta and not self.has_convergence_delta():
             raise ValueError(f"{self.get_name()} has no convergence delta; leave return_convergence_delta=False")
         found = self._explain(
-            Asked(inputs, target, additional_forward_args, baselines, internal_batch_size, create_graph, predict=False),
-            show_progress,
-            callback,
+            inputs,
+            target,
+            additional_forward_args,
+            baselines=baselines,
+            internal_batch_size=internal_batch_size,
+            create_graph=create_graph,
+            progress=(show_progress, callback),
         )
-        answers = [answer(inputs, each, return_convergence_delta) for each in found]
+        answers = [_captum_answer(inputs, each, return_convergence_delta) for each in found]
         return answers if self.several is not None else answers[0]
 
     def explain(
         self,
-        inputs: Tensor | tuple[Tensor, ...],
+        inputs: Inputs,
         target: Target = None,
         additional_forward_args: Any = None,
         *,
@@ -115,126 +280,269 @@ class Method(Traits, Attribution):  # type: ignore[misc]
         internal_batch_size: int | None = None,
         show_progress: bool = False,
         callback: Watch | None = None,
-    ) -> Any:
-        """The map with all that is known of it: an Explanation, or a list of them where a list of eta or sparsity
-        was asked for. Without a target the predicted classes are explained."""
-        asked = Asked(inputs, target, additional_forward_args, baselines, internal_batch_size, False, predict=True)
-        found = self._explain(asked, show_progress, callback)
-        return found if self.several is not None else found[0]
+    ) -> Explanation:
+        """Computes the map with everything that is known about it.
 
-    def _explain(self, asked: Asked, show_progress: bool, callback: Watch | None) -> list[Explanation]:
-        inputs, graph = asked.inputs, asked.create_graph
+        Args:
+            inputs: a tensor of shape (N, ...), or a tuple of tensors for a network with several inputs.
+            target: as in `attribute`; None explains the predicted class of each image.
+            additional_forward_args: further arguments of the network.
+            baselines: what the inputs are compared with, for the methods that compare.
+            internal_batch_size: most rows in one call of the network.
+            show_progress: whether to draw a progress bar.
+            callback: called with (step, total, what is known so far).
+
+        Returns:
+            An Explanation; for a path of several eta or sparsity values use `explain_path`.
+
+        Example:
+            >>> mg.SmoothGrad(net, samples=8).explain(x).map.shape
+            torch.Size([2, 3, 16, 16])
+        """
+        found = self._explain(
+            inputs,
+            target,
+            additional_forward_args,
+            baselines=baselines,
+            internal_batch_size=internal_batch_size,
+            predict=True,
+            progress=(show_progress, callback),
+        )
+        return cast(Explanation, found) if self.several is not None else found[0]  # a path gives its whole list
+
+    def explain_path(self, inputs: Inputs, target: Target = None, **options: Any) -> list[Explanation]:
+        """Computes the maps of a path: of a method that was given several eta or sparsity values.
+
+        Args:
+            inputs: as in `explain`.
+            target: as in `explain`.
+            **options: the other arguments of `explain`.
+
+        Returns:
+            One Explanation per value, in their order.
+
+        Example:
+            >>> path = mg.SparseMoreauGrad(net, sparsity=[0.1, 0.5], budget=80).explain_path(x)
+            >>> [round(float(each.kept[0]), 2) for each in path]
+            [0.1, 0.5]
+        """
+        found: Any = self.explain(inputs, target, **options)
+        return [found] if self.several is None else found
+
+    def _explain(
+        self,
+        inputs: Any,
+        target: Target,
+        arguments: Any,
+        *,
+        baselines: Any = None,
+        internal_batch_size: int | None = None,
+        create_graph: bool = False,
+        predict: bool = False,
+        progress: tuple[bool, Watch | None] = (False, None),
+    ) -> list[Explanation]:
+        """`predict`: a missing target is the predicted class."""
         given = validate.inputs(inputs)
         validate.evaluating(self.forward_func)
-        validate.can("create_graph=True", graph, self.differentiable, self.get_name())
-        target = validate.target(asked.target, len(given[0]))
+        validate.can("create_graph=True", create_graph, self.differentiable, self.get_name())
+        target = validate.target(target, len(given[0]))
         packing = Packing.of(given)
-        x = packing.pack(given, graph)
-        baseline = self._baseline(asked.baselines, given, packing)
-        through = graph and not self.derived
-        engine = self._engine(x, given, asked.internal_batch_size, through)
-        extra = arguments(asked.arguments)
-        score = ClassScore(engine, target, len(x), extra, self.score, packing.unpack, graph=through)
+        x = packing.pack(given, create_graph)
+        baseline = self._pack_baselines(baselines, given, packing)
+        through = create_graph and not self.derived
+        engine = self._engine(x, given, internal_batch_size, through)
+        extra = () if arguments is None else arguments if isinstance(arguments, tuple) else (arguments,)
+        score = make_score(engine, x, target, kind=self.score, arguments=extra, unpack=packing.unpack)
+        score.graph = through
         cards = [x.device] if x.is_cuda else []
-        with torch.inference_mode(False), torch.set_grad_enabled(graph), torch.random.fork_rng(cards):
-            value = self._aim(score, x, asked.predict)
-            seed = settle(getattr(self, "seed", 0))
-            with progress(self.get_name(), show_progress, callback) as watch:
+        with torch.inference_mode(False), torch.set_grad_enabled(create_graph), torch.random.fork_rng(cards):
+            value = self._choose_target(score, x, predict)
+            seed = draw_seed(getattr(self, "seed", 0))
+            with show_progress(self.get_name(), *progress) as watch:
                 whole = slice(0, len(x))
-                outcomes = self._in_blocks(Call(score, x, packing, seed, watch, len(x), whole, baseline, graph))
-        like = partial(shape, packing, whole=isinstance(inputs, tuple))
+                parts = self._in_blocks(Call(score, x, packing, seed, watch, len(x), whole, baseline, create_graph))
+        shape = partial(_unpack, packing, isinstance(inputs, tuple))
         return [
-            Explanation(
-                map=like(outcome.map),
-                delta=like(outcome.delta),
-                stderr=like(outcome.stderr),
-                coarse=outcome.coarse,
-                target=target_told(score.target, x),
-                score=value,
-                eta=outcome.eta,
-                envelope=outcome.envelope,
-                residual=outcome.residual,
-                converged=outcome.converged,
-                gradients=outcome.gradients,
+            replace(
+                part,
+                map=shape(part.map),
+                delta=shape(part.delta),
+                stderr=shape(part.stderr),
+                target=report_target(score.target, x),
+                score=value,  # type: ignore[arg-type]
                 seed=seed if self.random else None,
                 method=type(self).__name__,
-                options={**self.options(), **engine.told(), **own},
+                options={**self.options(), **engine.describe(), **own},
             )
-            for outcome, own in zip(outcomes, self.several or [{}], strict=True)
+            for part, own in zip(parts, self.several or [{}], strict=True)
         ]
 
-    def _in_blocks(self, call: Call) -> list[Outcome]:
-        """The outcomes, a block of images at a time: they do not know of each other, and memory stays flat."""
+    def _in_blocks(self, call: Call) -> list[Explanation]:
+        """Computes a block of images at a time: they do not know of each other, and memory stays flat.
+
+        A block in which a reduced precision overflowed is computed again in float32.
+        """
         size, images = safe_block(call.x), call.images
         starts = range(0, images, size)
-        if len(starts) == 1:
-            return self._sound(call)
-        whole: list[Outcome] = []
+        whole: list[Explanation] = []
         for block, start in enumerate(starts):
             some = slice(start, min(start + size, images))
-            score = call.score.take(torch.arange(some.start, some.stop, device=call.x.device))
-            watch = partial(further, call.watch, block, len(starts))
-            one = replace(call, score=score, x=call.x[some], watch=watch, some=some, baseline=call.of(some))
-            found = self._sound(one)
-            whole = whole or [roomy(part, images) for part in found]
-            for part, into in zip(found, whole, strict=True):
-                put(part, into, some)
+            one = call if len(starts) == 1 else _take_block(call, some, block, len(starts))
+            found = self.compute(one)
+            if call.score.engine.overflowed():
+                found = self.compute(one)
+            parts = found if isinstance(found, list) else [found]
+            if len(starts) == 1:
+                return parts
+            whole = whole or [allocate(part, images) for part in parts]
+            for part, into in zip(parts, whole, strict=True):
+                write_rows(part, into, some)
         return whole
 
-    def _sound(self, call: Call) -> list[Outcome]:
-        """The outcomes of a block; once more, in float32, where a reduced precision overflowed."""
-        found = self.compute_several(call)
-        return self.compute_several(call) if call.score.engine.overflowed() else found
-
-    def options(self) -> Mapping[str, Any]:
-        """What this method was told, for the record."""
-        return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "forward_func"}
-
-    def has_convergence_delta(self) -> bool:
-        return False
-
-    def _baseline(self, asked: Any, given: tuple[Tensor, ...], packing: Packing) -> Images | None:
+    def _pack_baselines(self, given: Any, inputs: tuple[Tensor, ...], packing: Packing) -> Images | None:
         """What the inputs are compared with, in the form that methods take."""
-        validate.can("baselines", asked is not None, self.reference is not None, self.get_name())
+        validate.can("baselines", given is not None, self.reference is not None, self.get_name())
         if self.reference is None:
             return None
-        if asked is None and self.reference == "black":
-            asked = black(self.forward_func, given)
-        return packing.pack(validate.baselines(0 if asked is None else asked, given))
+        if given is None:
+            given = black_baseline(self.forward_func, inputs) if self.reference == "black" else 0
+        return packing.pack(validate.baselines(given, inputs))
 
-    def _engine(self, x: Images, given: Sequence[Tensor], asked: int | None, graph: bool) -> Engine:
-        """What will run the network: the one of the last call where that fits."""
-        if asked is not None:
-            validate.at_least("internal_batch_size", asked, 1)
-        precision = precision_for("float32" if graph and self.precision is None else self.precision, given)
-        twice = graph and self.apart is None  # what is compiled cannot be differentiated twice, and halves overflow
-        if twice and precision in HALF:
-            precision = "tf32" if validate.has_tf32(given[0]) else "float32"
-        compiled = self.compile if self.compile is not None else x.is_cuda and len(x) >= MANY
-        key = (precision, compiled and not twice, self.apart)
-        engine = self._engines.setdefault(key, Engine(self.forward_func, *key))
-        engine.rows = asked or safe_rows(x, self.per_image, key[1])
+    def _engine(self, x: Images, given: tuple[Tensor, ...], rows: int | None, graph: bool) -> Engine:
+        """What runs the network: shared with the other calls where that fits."""
+        if rows is not None:
+            validate.at_least("internal_batch_size", rows, 1)
+        # one gradient runs the network itself, unprepared, and leaves what others prepared alone
+        source = Prepared(self.forward_func) if self.once or self.prepared is None else self.prepared
+        source = replace(source, precision=self.precision, compile=self.compile)
+        engine = choose_engine(source, given, len(x), twice=graph, hessian_step=self.hessian_step)
+        engine.rows = rows or safe_rows(x, self.per_image, engine.compile)
         return engine
 
-    def _aim(self, score: ClassScore, x: Images, predict: bool) -> Tensor | None:
-        """Settles the target and returns the score of each image; refuses a score that is no number.
+    def _choose_target(self, score: ClassScore, x: Images, predict: bool) -> Tensor | None:
+        """Settles the target, prepares the network, and returns the score of each image where it was predicted.
 
-        Where nothing is predicted and the network is ready, the first gradient tells whether all is well.
+        Where nothing is predicted, the first gradient tells whether target and score are well.
         """
-        plain = self.once and not score.engine.compile and score.engine.precision not in HALF
-        alone = score.graph and score.follows_weights  # then the model itself is run, and nothing is prepared
-        quick = not predict and (plain or alone or score.engine.ready())
         value = None
-        if quick:
-            score.unseen = True
-        else:
-            output = score.outputs(x, targeted=not (predict and score.target is None))
-            if predict and score.target is None and output.ndim == 2 and output.shape[1] > 1:
+        if predict:
+            output = score.outputs(x, check_target=score.target is not None)
+            if score.target is None and output.ndim == 2 and output.shape[1] > 1:
                 score.target = output.argmax(1)
             validate.target_fits(score.target, tuple(output.shape), score.kind)
-            value = targets.select(KINDS[score.kind](output.to(x.dtype)), score.target)
+            value = score.values(output.to(x.dtype), score.owners(x))
             validate.finite_score(value)
-            if not plain:
-                score.prepare(x, output)
-        score.target = targets.placed(score.target, x)
+        score.unchecked = not predict
+        plain = self.once and not score.engine.compile and score.engine.precision not in HALF
+        if not plain and not (score.graph and score.follows_weights):  # else the model itself is run
+            score.prepare(x)
+        score.target = place_target(score.target, x)
         return value
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyMethod(Method):
+    """A method under noise: `smoothing`, or its parts `noise_level`, `sigma` and `samples` in the method's own call."""
+
+    noise_level: InitVar[float | None] = field(default=None, kw_only=True)
+    sigma: InitVar[float | None] = field(default=None, kw_only=True)
+    samples: InitVar[int | None] = field(default=None, kw_only=True)
+    smoothing: Smoothing | None = field(default_factory=Smoothing, kw_only=True)
+    seed: int | torch.Generator | None = field(default=0, kw_only=True)
+
+    needs_noise: ClassVar[bool] = False
+
+    def __post_init__(self, noise_level: float | None, sigma: float | None, samples: int | None) -> None:
+        super().__post_init__()
+        given = {"noise_level": noise_level, "sigma": sigma, "samples": samples}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given:
+            object.__setattr__(self, "smoothing", self._smoothing_of(given))
+        smoothing: object = self.smoothing
+        if smoothing is None and self.needs_noise:
+            raise ValueError("smoothing must be a Smoothing, got None; without noise use the method `gradient`")
+        if smoothing is not None and not isinstance(smoothing, Smoothing):
+            raise TypeError(
+                f"smoothing must be a Smoothing or None, got {smoothing!r}; write Smoothing(noise_level=0.1)"
+            )
+        validate.seed(self.seed)
+
+    def _smoothing_of(self, given: dict[str, Any]) -> Smoothing | None:
+        """The default smoothing with these parts; a noise level of 0 is none."""
+        make: Any = next(each.default_factory for each in fields(self) if each.name == "smoothing")
+        default: Smoothing = make()
+        if self.smoothing != default:
+            raise ValueError(f"smoothing and {', '.join(given)} exclude each other, got both; give one")
+        if 0 in (given.get("noise_level"), given.get("sigma")):
+            if "samples" in given:
+                raise ValueError(f"samples must be left out where there is no noise, got samples={given['samples']}")
+            return None
+        absolute = {"noise_level": None} if "sigma" in given and "noise_level" not in given else {}
+        return replace(default, **absolute | given)
+
+    @property
+    def noise(self) -> Smoothing | None:
+        return self.smoothing
+
+
+def safe_block(x: Images) -> int:
+    """How many images to solve together: enough to fill a device, few enough that memory does not grow with more."""
+    return max(1, int((64 if x.is_cuda else 16) * PHOTO / x[0].numel()))
+
+
+def option_fields(kind: type[Method]) -> list[Any]:
+    """The dataclass fields that are options of a method."""
+    return [each for each in fields(kind) if each.name not in ("forward_func", "prepared")]
+
+
+def plain(value: Any) -> str | float | int | None:
+    """An option as text or number."""
+    return value if value is None or isinstance(value, int | float | str) else repr(value)
+
+
+@contextmanager
+def show_progress(title: str, bar: bool, callback: Watch | None) -> Iterator[Watch]:
+    """A watcher that draws a bar, calls back, or does neither. The bar is closed in any case."""
+    if not bar:
+        yield callback or ignore_progress
+        return
+    from tqdm.auto import tqdm
+
+    drawn = tqdm(desc=title, unit="step")
+    try:
+
+        def watch(step: int, total: int, info: Mapping[str, Any]) -> None:
+            drawn.total = total
+            drawn.update(step - drawn.n)
+            if callback is not None:
+                callback(step, total, info)
+
+        yield watch
+    finally:
+        drawn.close()
+
+
+def _take_block(call: Call, some: slice, block: int, blocks: int) -> Call:
+    def watch(step: int, total: int, info: Mapping[str, Any]) -> None:
+        call.watch(block * total + step, blocks * total, info)
+
+    score = call.score.take(torch.arange(some.start, some.stop, device=call.x.device))
+    baseline = None if call.baseline is None else call.baseline[some]
+    return replace(call, score=score, x=call.x[some], watch=watch, some=some, baseline=baseline)
+
+
+def _unpack(packing: Packing, whole: bool, found: Any) -> Any:
+    """A packed result in the user's shapes: a tuple where the inputs were one."""
+    if found is None:
+        return None
+    pieces = packing.split(found)
+    return pieces if whole else pieces[0]
+
+
+def _captum_answer(inputs: Inputs, found: Explanation, delta: bool) -> Any:
+    """A result as Captum returns it."""
+    like = inputs if isinstance(inputs, tuple) else (inputs,)
+    parts = found.map if isinstance(found.map, tuple) else (found.map,)
+    maps = tuple(part.to(t.dtype) for part, t in zip(parts, like, strict=True))
+    answer = maps if isinstance(inputs, tuple) else maps[0]
+    return (answer, found.residual) if delta else answer

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from moreaugrad.model.prepared import Engine
-from moreaugrad.types import Images, Watch, unwatched
+from moreaugrad.types import Images, Watch, ignore_progress
 
 
 def run_in_chunks(
@@ -17,7 +17,7 @@ def run_in_chunks(
     x: Images,
     run: Callable[[Int[Tensor, "r"]], tuple[Tensor, ...]],
     rows_per_image: int = 1,
-    watch: Watch = unwatched,
+    watch: Watch = ignore_progress,
 ) -> tuple[Tensor, ...]:
     """Joins the tensors that `run` makes of each chunk of image numbers; halves the chunk where memory runs out."""
     found: list[tuple[Tensor, ...]] = []
@@ -29,7 +29,7 @@ def run_in_chunks(
             # padded with real rows, which can neither overflow nor be NaN
             parts = run(start + torch.arange(size, device=x.device) % count)
         except torch.OutOfMemoryError as error:
-            engine.halve(size * rows_per_image if size > 1 else 1, error)
+            engine.halve_rows(size * rows_per_image if size > 1 else 1, error)
             continue
         found.append(tuple(part[:count] for part in parts))
         start += count

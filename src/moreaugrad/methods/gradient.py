@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moreaugrad.methods.base import Method
-from moreaugrad.methods.call import Call
-from moreaugrad.types import Outcome
+from moreaugrad.methods.base import Call, Method
+from moreaugrad.results import Explanation
 
 
 @dataclass(frozen=True, eq=False)
 class Gradient(Method):
-    """grad f_c(x), signed: how the class score answers to a small change of each entry."""
+    """The simple gradient of the class score, grad f_c(x), signed (Captum's `Saliency` without the absolute value).
+
+    Use it as the cheapest map; it is noisy, and moves much with the input.
+
+    Args:
+        forward_func: a module in evaluation mode, or any callable that returns scores of shape (N, classes).
+        score: "logit", "prob" or "logprob".
+        precision: precision of the network; None chooses by the device.
+        compile: whether to compile the network.
+        hessian_step: distance of finite-difference Hessian products, for `create_graph`; None takes exact ones.
+
+    Example:
+        >>> mg.Gradient(net).attribute(x, target=3).shape
+        torch.Size([2, 3, 16, 16])
+    """
 
     @property
     def once(self) -> bool:
@@ -21,7 +34,7 @@ class Gradient(Method):
     def differentiable(self) -> bool:
         return True
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         _, grad = call.score.value_and_grad(call.x)
         call.watch(1, 1, {})
-        return Outcome(grad, gradients=call.each(1))
+        return Explanation(map=grad, gradients=call.each(1))

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.batch import total
+from moreaugrad.methods.base import Call
 from moreaugrad.methods.baseline import BaselineMethod
-from moreaugrad.methods.call import Call
-from moreaugrad.model import targets
+from moreaugrad.model.inputs import select_target, take_target
 from moreaugrad.model.score import KINDS, ClassScore
-from moreaugrad.types import Images, Outcome, PerImage, Target
+from moreaugrad.results import Explanation
+from moreaugrad.types import Images, PerImage, Target
 
 Nodes = tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", "np.ndarray[tuple[int], np.dtype[np.float64]]"]
 
@@ -126,14 +127,14 @@ class IntegratedGradients(BaselineMethod):
         wanted = {"internal_batch_size": internal_batch_size, "return_convergence_delta": return_convergence_delta}
         return chosen._attribute(inputs, baselines, target, additional_forward_args, **wanted, **options)
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         assert call.baseline is not None
         way = call.x - call.baseline
         mean = self._average_gradient(call, way)
         parts = mean * way
         rise = _value(call.score, call.x) - _value(call.score, call.baseline)
-        return Outcome(
-            parts if self.multiply_by_inputs else mean,
+        return Explanation(
+            map=parts if self.multiply_by_inputs else mean,
             gradients=call.each(self.steps),
             residual=total(parts.detach()) - rise,
         )
@@ -146,7 +147,7 @@ class IntegratedGradients(BaselineMethod):
         nodes = RULES[self.rule](self.steps)
         points, weights = (torch.tensor(each, dtype=precise, device=way.device) for each in nodes)
         sums = [torch.zeros_like(way[0], dtype=precise) for _ in way]
-        owners, rows = call.score.everyone(call.x), len(way) * self.steps
+        owners, rows = call.score.owners(call.x), len(way) * self.steps
         most = call.score.engine.rows  # a CPU is full with a single image, a GPU with several; never by their number
         size = min(most, max(1, most // self.steps) * self.steps if way.is_cuda else self.steps)
         for start in range(0, rows, size):
@@ -164,4 +165,4 @@ class IntegratedGradients(BaselineMethod):
 def _value(score: ClassScore, x: Images) -> PerImage:
     """The score itself, by the model as it is."""
     output: Tensor = KINDS[score.kind](score.outputs(x).to(x.dtype))
-    return targets.select(output, targets.take(score.target, score.everyone(x)))
+    return select_target(output, take_target(score.target, score.owners(x)))

@@ -17,9 +17,9 @@ from torch import Tensor
 from moreaugrad import validate
 from moreaugrad.batch import spread
 from moreaugrad.methods.base import Method
-from moreaugrad.model import targets
-from moreaugrad.model.noise import Smoothing, antithetic
+from moreaugrad.model.inputs import Owners, select_target, take_target
 from moreaugrad.model.score import ClassScore
+from moreaugrad.model.smoothing import Smoothing, antithetic
 from moreaugrad.types import Images, PerImage
 
 PHOTO = 3 * 224 * 224  # entries of the images for which published weights of a summed penalty were chosen
@@ -70,11 +70,11 @@ def noisy_copies(
         yield some, x[some, None] + sigma[some, None] * noise, min(rows, together * samples)
 
 
-def class_probabilities(score: ClassScore, rows: Images, which: targets.Owners) -> tuple[PerImage, PerImage]:
+def class_probabilities(score: ClassScore, rows: Images, which: Owners) -> tuple[PerImage, PerImage]:
     """Probability of the explained class and of the likeliest, without a gradient; row r is of image which[r]."""
     some = score.take(which)
     every = some.outputs(rows).to(rows.dtype).softmax(1)
-    return targets.select(every, targets.take(score.target, some.everyone(rows))), every.amax(1)
+    return select_target(every, take_target(score.target, some.owners(rows))), every.amax(1)
 
 
 def scale_to_unit(grad: Images) -> Images:

@@ -8,74 +8,155 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.certificates.theory import certified_rho, lam_range
-from moreaugrad.envelope.derivative import Slope, Solved
-from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.envelope.groups import make_groups
-from moreaugrad.envelope.priors_l1 import L1
-from moreaugrad.envelope.priors_zero import Zero
+from moreaugrad.envelope.derivative import Derivative, Implicit, parse_derivative
+from moreaugrad.envelope.envelope import Envelope, range_curvature
+from moreaugrad.envelope.priors import L1, PRIORS, Group, Zero
 from moreaugrad.envelope.solvers import SOLVERS, DualAveraging
 from moreaugrad.envelope.solvers.path import PathAveraging
 from moreaugrad.methods import QUALITY
-from moreaugrad.methods.base import Method
-from moreaugrad.methods.call import Call
-from moreaugrad.model.bounded import Bounded
+from moreaugrad.methods.base import Call, NoisyMethod
 from moreaugrad.model.hessian import Given
-from moreaugrad.model.noise import Smoothing
-from moreaugrad.types import Counts, Images, Outcome, Prior, Solution, Solver
+from moreaugrad.results import Explanation
+from moreaugrad.types import Counts, Images, Prior, Solution, Solver
 
 log = logging.getLogger("moreaugrad")
 
+SPARSITY = 0.05  # of a prior that names no weight of its own
+
 
 @dataclass(frozen=True, eq=False)
-class MoreauGrad(Method):
-    """The gradient of the Moreau envelope of the class score, -delta*/rho, with
-    delta* = argmin E f_c(x + delta + z) + |delta|^2 / (2 rho).
+class MoreauGrad(NoisyMethod):
+    """The gradient of the Moreau envelope of the smoothed class score, with any prior.
 
-    As rho goes to 0 it goes to the plain gradient of the smoothed score.
+    map = -delta*/rho with delta* = argmin over delta of E f_c(x + delta + z) + |delta|^2 / (2 rho) + eta prior(delta).
+    Without a prior this is the gradient of the envelope, and the gradient of the smoothed score as rho goes to 0.
+    With one it is that gradient, thresholded: the envelope's own gradient, grad f(x + delta*), is not sparse and not
+    what is returned. Use it for a map that changes little with the input; `SparseMoreauGrad` for exact zeros.
+
+    Args:
+        forward_func: a module in evaluation mode, any callable that returns scores of shape (N, classes), or what
+            `prepare` returns.
+        rho: envelope radius, in squared units of the input; "certified" takes half of the largest sound one.
+        eta: weight of the prior, in units of the gradient; a tensor gives one per image, a list asks for a path of
+            maps. None takes the prior's own default.
+        sparsity: share of entries (groups) to keep, in (0, 1]: chooses eta for each image. A list asks for a path.
+        prior: the penalty: a Prior, or the name of one in `PRIORS`.
+        smoothing: the noise; None explains the score as it is.
+        noise_level: noise relative to each image's range, instead of `smoothing`; 0 means no noise.
+        sigma: absolute noise, instead of `noise_level`.
+        samples: noise vectors per step.
+        budget: sample-gradients per image, or "fast", "balanced", "best".
+        seed: of the noise; a torch.Generator draws one, None takes a fresh one.
+        relative_error: stop an image once its map's relative standard error is below this value.
+        solver: a Solver, or one of "dual_averaging", "proximal_gradient", "paper"; None chooses by the smoothing.
+        derivative: how the map is differentiated with `create_graph=True`: `Implicit()` (None), `Covariance()`,
+            `Unrolled()` or `Frozen()`.
+        score: "logit", "prob" or "logprob".
+        precision: precision of the network; None chooses by the device.
+        compile: whether to compile the network; None compiles for many images on a GPU.
+        hessian_step: distance of finite-difference Hessian products; None takes exact ones.
+
+    Example:
+        >>> found = mg.MoreauGrad(net, rho=0.5, noise_level=0.1, budget=80).explain(x)
+        >>> found.map.shape
+        torch.Size([2, 3, 16, 16])
     """
 
-    rho: float = 1.0  # envelope radius, in squared units of the input; "certified": half of the largest sound one
-    smoothing: Smoothing | None = field(default_factory=Smoothing, kw_only=True)  # None: the score as it is
-    budget: int | str = field(default=800, kw_only=True)  # sample-gradients per image, or fast | balanced | best
-    seed: int | torch.Generator | None = field(default=0, kw_only=True)
-    relative_error: float | None = field(default=None, kw_only=True)  # stop an image when its map is known so well
-    solver: Solver | str | None = field(default=None, kw_only=True)  # None: chosen by the smoothing
-    grad_mode: Slope | str = field(default="implicit", kw_only=True)  # of create_graph; or covariance, unrolled, frozen
+    rho: float = 1.0
+    eta: float | Tensor | Sequence[float] | None = None
+    sparsity: float | Sequence[float] | None = None
+    prior: Prior | str | None = field(default=None, kw_only=True)
+    budget: int | str = field(default=800, kw_only=True)
+    relative_error: float | None = field(default=None, kw_only=True)
+    solver: Solver | str | None = field(default=None, kw_only=True)
+    derivative: Derivative | str | None = field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
-        Method.__post_init__(self)
-        validate.smooth(self.smoothing, Smoothing)
-        told: Any = self.rho
-        if told == "certified":
-            object.__setattr__(self, "rho", self._certified())
+    def __post_init__(self, noise_level: float | None, sigma: float | None, samples: int | None) -> None:
+        super().__post_init__(noise_level, sigma, samples)
+        self._set_prior()
+        rho: Any = self.rho
+        if rho == "certified":
+            object.__setattr__(self, "rho", self._certified_rho())
         validate.positive("rho", self.rho)
-        validate.seed(self.seed)
         if self.relative_error is not None:
             validate.positive("relative_error", self.relative_error)
-        validate.solver(self.solver, SOLVERS)
+        _check_solver(self.solver)
         validate.steps(self.spendable, self.smoothing.samples if self.smoothing else 1)
-        validate.weights(self.weight, self.share)
-        if self.slope.mode == "covariance":
-            validate.under_noise(self.smoothing is not None)
+        _check_weights(self.eta, self.sparsity)
+        if isinstance(self.derivative, str):
+            object.__setattr__(self, "derivative", parse_derivative(self.derivative))
+        if self.derivative is not None:
+            if not isinstance(self.derivative, Derivative):
+                raise TypeError(
+                    f"derivative must be Implicit(), Covariance(), Unrolled(), Frozen() or None, got {self.derivative!r}"
+                )
+            self.derivative.check(self.prior, self.smoothing is not None)
 
-    def _certified(self) -> float:
-        """theta/lam with theta = 1/2, where a range and sigma are known; `certify` knows more ways."""
-        bounds = (0.0, 1.0) if self.score == "prob" else None
-        if isinstance(self.forward_func, Bounded) and self.score == "logit":
-            bounds = self.forward_func.bounds
-        sigma = self.smoothing.sigma if self.smoothing is not None and not self.smoothing.fixed else None
-        validate.certifiable(bounds, sigma)
-        assert sigma is not None
-        assert bounds is not None
-        return certified_rho(lam_range(bounds[0], bounds[1], sigma))
+    def _set_prior(self) -> None:
+        """The prior itself, from its name or from the class."""
+        if callable(vars(type(self)).get("prior")):
+            raise TypeError(
+                f"{type(self).__name__} must not define prior() as a method: prior is an option now; give prior=..., or "
+                "define make_prior(call)"
+            )
+        prior: Any = self.prior
+        if isinstance(prior, str):
+            prior = PRIORS[prior]()
+        own = self._own_prior()
+        if own is not None:
+            if prior is not None and not isinstance(prior, type(own)):
+                raise ValueError(
+                    f"{type(self).__name__} sets its own prior, {type(own).__name__}, got prior={prior!r}; use "
+                    "MoreauGrad(forward_func, prior=...) for another"
+                )
+            prior = own
+        prior = Zero() if prior is None else prior
+        validate.prior(prior)
+        object.__setattr__(self, "prior", prior)
+        if isinstance(prior, Zero) and (self.eta is not None or self.sparsity is not None):
+            raise ValueError("eta and sparsity need a prior, got none; give prior=L1(), or use SparseMoreauGrad")
+
+    def _own_prior(self) -> Prior | None:
+        """The prior that the class sets, if it does."""
+        return None
 
     @property
-    def slope(self) -> Slope:
+    def weight(self) -> Any:
+        """eta: as given, else the prior's default; None where a sparsity chooses it, or there is no prior."""
+        return getattr(self.prior, "default_eta", None) if self.eta is None and self.sparsity is None else self.eta
+
+    @property
+    def share(self) -> Any:
+        """The share of units to keep: as given, or for a prior without a default weight; None where eta is fixed."""
+        unweighted = self.sparsity is None and self.weight is None and not isinstance(self.prior, Zero)
+        return SPARSITY if unweighted else self.sparsity
+
+    def make_prior(self, call: Call) -> Prior:
+        """The prior of a batch: groups, for example, follow the images."""
+        for_batch = getattr(self.prior, "for_batch", None)
+        found: Any = self.prior if for_batch is None else for_batch(call.x)
+        return found  # type: ignore[no-any-return]
+
+    def _certified_rho(self) -> float:
+        """theta/lam with theta = 1/2, where a range and sigma are known; `certify` knows more ways."""
+        bounds = getattr(self.forward_func, "bounds", None) if self.score == "logit" else None
+        bounds = (0.0, 1.0) if self.score == "prob" else bounds
+        sigma = self.smoothing.sigma if self.smoothing is not None and not self.smoothing.fixed else None
+        if bounds is None or sigma is None:
+            raise ValueError(
+                "rho='certified' needs a score with a known range under noise of a fixed sigma, got "
+                f"{'no range' if bounds is None else 'no fresh noise of a fixed sigma'}; take score='prob' and "
+                "Smoothing(sigma=...), or give rho='certified' to certify, with what else is known of the network"
+            )
+        return 0.5 / range_curvature(bounds[0], bounds[1], sigma)
+
+    @property
+    def slope(self) -> Derivative:
         """How the map is differentiated where a graph is asked for."""
-        return self.grad_mode if isinstance(self.grad_mode, Slope) else Slope(self.grad_mode)
+        return self.derivative if isinstance(self.derivative, Derivative) else Implicit()
 
     @property
     def differentiable(self) -> bool:
@@ -87,7 +168,7 @@ class MoreauGrad(Method):
 
     @property
     def second_order(self) -> bool:
-        return self.slope.mode != "covariance"
+        return self.slope.second_order
 
     def slope_cost(self, gradients: Counts) -> Counts:
         noise = self.smoothing
@@ -95,85 +176,9 @@ class MoreauGrad(Method):
         return torch.full_like(gradients, cost)
 
     @property
-    def noise(self) -> Smoothing | None:
-        return self.smoothing
-
-    @property
     def spendable(self) -> int:
+        """The budget as a number."""
         return QUALITY[self.budget] if isinstance(self.budget, str) else self.budget
-
-    @property
-    def weight(self) -> float | torch.Tensor | None:
-        """eta, where the prior has one."""
-        return None
-
-    @property
-    def share(self) -> float | None:
-        """The share of units to keep, where it was asked for."""
-        return None
-
-    def prior(self, call: Call) -> Prior:
-        return Zero()
-
-    def _solver(self, random: bool) -> Solver:
-        chosen = self.solver or ("dual_averaging" if random else "proximal_gradient")
-        solver: Any = SOLVERS[chosen]() if isinstance(chosen, str) else chosen
-        # what a solver was not told itself it takes from the method
-        told = {"budget": self.spendable, "relative_error": self.relative_error}
-        return replace(solver, **{key: value for key, value in told.items() if getattr(solver, key, 0) is None})  # type: ignore[no-any-return]
-
-    def has_convergence_delta(self) -> bool:
-        return True
-
-    def compute(self, call: Call) -> Outcome:
-        x = call.x
-        with torch.no_grad():
-            problem = self._problem(replace(call, x=x.detach()), self.weight, self.share)
-            solution = self._solver(problem.score.random).run(problem, call.watch)
-        found = self._outcome(problem, solution)
-        if not call.graph:
-            return found
-        solved = Solved(problem, solution.delta, solution.eta, self.slope)
-        return replace(found, map=Given.apply(x, found.map, solved.pull))
-
-    def _problem(self, call: Call, weight: Any, share: float | None) -> Envelope:
-        score = call.score if self.smoothing is None else call.smoothed(self.smoothing)
-        eta = 0.0 if weight is None else weight
-        validate.one_each("eta", eta, call.images)
-        return Envelope(score, self.prior(call), self.rho, call.x, call.part(eta), share)
-
-    def _outcome(self, problem: Envelope, solution: Solution) -> Outcome:
-        _mention_zero_maps(solution.delta, solution.eta)
-        return Outcome(
-            problem.map(solution.delta),
-            solution.gradients,
-            delta=solution.delta,
-            eta=solution.eta,
-            envelope=solution.value + problem.penalty(solution.delta, solution.eta),
-            residual=solution.residual,
-            converged=solution.converged,
-            stderr=solution.stderr,
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class SparseMoreauGrad(MoreauGrad):
-    """MoreauGrad with eta |delta|_1: the map is the envelope's gradient, soft-thresholded at eta.
-
-    The envelope's own gradient, grad f(x + delta*), is not sparse and not what is returned. `sparsity`
-    keeps that share of each map's entries by choosing eta per image, which seldom transfers between images.
-    """
-
-    eta: float | torch.Tensor | Sequence[float] | None = None  # in units of the gradient, also one per image; 0.005
-    sparsity: float | Sequence[float] | None = None  # share of entries (groups) to keep
-
-    @property
-    def weight(self) -> Any:
-        return 0.005 if self.eta is None and self.sparsity is None else self.eta
-
-    @property
-    def share(self) -> Any:
-        return self.sparsity
 
     @property
     def several(self) -> Sequence[Mapping[str, Any]] | None:
@@ -181,47 +186,142 @@ class SparseMoreauGrad(MoreauGrad):
             return [{"eta": each} for each in self.eta]
         return [{"sparsity": each} for each in self.sparsity] if isinstance(self.sparsity, Sequence) else None
 
-    def compute_several(self, call: Call) -> list[Outcome]:
+    def make_solver(self, random: bool) -> Solver:
+        """The solver; what it was not given itself it takes from the method."""
+        chosen = self.solver or ("dual_averaging" if random else "proximal_gradient")
+        solver: Any = SOLVERS[chosen]() if isinstance(chosen, str) else chosen
+        given = {"budget": self.spendable, "relative_error": self.relative_error}
+        return replace(solver, **{key: value for key, value in given.items() if getattr(solver, key, 0) is None})  # type: ignore[no-any-return]
+
+    def has_convergence_delta(self) -> bool:
+        return True
+
+    def compute(self, call: Call) -> Explanation | list[Explanation]:
+        if self.several is not None:
+            return self._compute_path(call, [(point.get("eta"), point.get("sparsity")) for point in self.several])
+        with torch.no_grad():
+            problem = self._problem(replace(call, x=call.x.detach()), self.weight, self.share)
+            solution = self.make_solver(problem.score.random).run(problem, call.watch)
+        found = _result(problem, solution)
+        if not call.graph:
+            return found
+        slope = self.slope
+        slope.check(problem.prior, self.smoothing is not None)
+
+        def pull(w: Images) -> Images:
+            return slope.pull(problem, solution.delta, solution.eta, w)
+
+        return replace(found, map=Given.apply(call.x, found.map, pull))
+
+    def _compute_path(self, call: Call, points: list[tuple[Any, Any]]) -> list[Explanation]:
         """A path is solved as one where its gradients are noisy; else point by point."""
-        if self.several is None:
-            return [self.compute(call)]
-        points = [(point.get("eta"), point.get("sparsity")) for point in self.several]
         problem = self._problem(call, *points[0])
-        solver = self._solver(problem.score.random)
+        solver = self.make_solver(problem.score.random)
         if isinstance(solver, DualAveraging) and problem.score.random:
             together = PathAveraging(solver.budget).run(problem, points, call.watch)
             if together is not None:
-                return [self._outcome(problem, solution) for solution in together]
-        return [self._outcome(each, solver.run(each)) for each in (self._problem(call, *point) for point in points)]
+                return [_result(problem, solution) for solution in together]
+        return [_result(each, solver.run(each)) for each in (self._problem(call, *point) for point in points)]
 
-    def prior(self, call: Call) -> Prior:
+    def _problem(self, call: Call, eta: Any, sparsity: float | None) -> Envelope:
+        score = call.score if self.smoothing is None else call.smoothed(self.smoothing)
+        if isinstance(eta, Tensor) and eta.numel() not in (1, call.images):
+            raise ValueError(f"eta must be one number, or one per image, got {eta.numel()} for {call.images} images")
+        return Envelope(
+            score, self.make_prior(call), self.rho, call.x, call.part(0.0 if eta is None else eta), sparsity
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SparseMoreauGrad(MoreauGrad):
+    """MoreauGrad with the prior |delta|_1: exact zeros, single entries kept.
+
+    The map is soft-thresholded at eta. `sparsity` keeps the same share of every map by choosing eta for each image;
+    a fixed eta seldom transfers from one image or network to another.
+
+    Args:
+        forward_func: as in `MoreauGrad`, like all options that are not listed here.
+        rho: envelope radius, in squared units of the input.
+        eta: threshold in units of the gradient; 0.005 where no sparsity is given.
+        sparsity: share of the entries to keep, in (0, 1].
+
+    Example:
+        >>> found = mg.SparseMoreauGrad(net, sparsity=0.1, budget=80).explain(x)
+        >>> round(float(found.kept[0]), 2)
+        0.1
+    """
+
+    def _own_prior(self) -> Prior:
         return L1()
 
 
 @dataclass(frozen=True, eq=False)
-class GroupSparseMoreauGrad(SparseMoreauGrad):
-    """MoreauGrad with eta sum_S |delta_S|_2: whole groups S are kept or dropped, `sparsity` counts groups.
+class GroupSparseMoreauGrad(MoreauGrad):
+    """MoreauGrad with the prior sum over groups S of |delta_S|_2: whole groups are kept or dropped.
 
-    Groups: a number of cells per side (all channels pooled), "superpixels", "channels", or integer labels of
-    shape (d,), (H, W) or (N, H, W).
+    Args:
+        forward_func: as in `MoreauGrad`, like all options that are not listed here.
+        rho: envelope radius, in squared units of the input.
+        eta: threshold of the group norms, in units of the gradient; 0.05 where no sparsity is given.
+        sparsity: share of the groups to keep, in (0, 1].
+        groups: a number of cells per side of a grid (channels pooled), "superpixels", "channels", or integer labels
+            of shape (d,), (H, W) or (N, H, W).
+
+    Example:
+        >>> found = mg.GroupSparseMoreauGrad(net, sparsity=0.25, groups=4, budget=80).explain(x)
+        >>> found.map[0].sum(0).count_nonzero().item()  # 4 of 16 cells of 16 pixels
+        64
     """
 
     groups: Any = 16
 
-    @property
-    def weight(self) -> Any:
-        return 0.05 if self.eta is None and self.sparsity is None else self.eta
+    def _own_prior(self) -> Prior:
+        return Group(self.groups)
 
-    def prior(self, call: Call) -> Prior:
-        return make_groups(call.part(self.groups), call.x)
+    def make_prior(self, call: Call) -> Prior:
+        return Group(call.part(self.groups)).for_batch(call.x)
 
 
-def _mention_zero_maps(delta: Images, eta: torch.Tensor) -> None:
-    zero = (delta == 0).flatten(1).all(1) & (eta > 0)
+def _result(problem: Envelope, solution: Solution) -> Explanation:
+    zero = (solution.delta == 0).flatten(1).all(1) & (solution.eta > 0)
     if bool(zero.any()):
         log.warning(
             "%d of %d maps are all zero: eta is above every gradient entry (or group norm), or all are equal; "
             "lower it or use sparsity=",
             int(zero.sum()),
-            len(delta),
+            len(zero),
         )
+    return Explanation(
+        map=problem.map(solution.delta),
+        gradients=solution.gradients,
+        delta=solution.delta,
+        eta=solution.eta,
+        envelope=solution.value + problem.penalty(solution.delta, solution.eta),
+        residual=solution.residual,
+        converged=solution.converged,
+        stderr=solution.stderr,  # type: ignore[arg-type]
+    )
+
+
+def _check_solver(given: object) -> None:
+    if isinstance(given, str):
+        validate.one_of("solver", given, SOLVERS)
+    elif given is not None and not hasattr(given, "run"):
+        raise TypeError(f"solver must be None, one of {list(SOLVERS)} or an object with run(), got {given!r}")
+
+
+def _check_weights(eta: Any, sparsity: Any) -> None:
+    if eta is not None and sparsity is not None:
+        raise ValueError(
+            f"eta and sparsity exclude each other, got eta={eta} and sparsity={sparsity}: "
+            "sparsity chooses eta for each image, so give one of them"
+        )
+    for each in eta.flatten().tolist() if isinstance(eta, Tensor) else validate.listed("eta", eta):
+        if each is not None:
+            validate.not_negative("eta", each)
+    for each in validate.listed("sparsity", sparsity):
+        if each is None:
+            continue
+        validate.number("sparsity", each)
+        if not 0 < each <= 1:
+            raise ValueError(f"sparsity must be in (0, 1], the share of the map to keep, got {each!r}")

@@ -12,9 +12,10 @@ from torch.nn import functional as F
 from moreaugrad import validate
 from moreaugrad.batch import norm, total
 from moreaugrad.methods import mask_optimisation as optimise
-from moreaugrad.methods.call import Call
+from moreaugrad.methods.base import Call
 from moreaugrad.methods.mask_optimisation import MaskMethod, blur, generator
-from moreaugrad.types import Images, Outcome
+from moreaugrad.results import Explanation
+from moreaugrad.types import Images
 
 MODES = {"deletion": 1, "preservation": -1}  # the sign of the class probability in what is minimised
 REPLACEMENTS = ("blur", "constant", "noise")
@@ -81,7 +82,7 @@ class MeaningfulPerturbation(MaskMethod):
         for name, weight in (("lam1", self.lam1), ("lam2", self.lam2)):
             validate.not_negative(name, weight)
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         shapes = call.packing.shapes
         if len(shapes) != 1 or len(shapes[0]) != 3:
             shown = " and ".join(str(("N", *shape)).replace("'", "") for shape in shapes)
@@ -98,7 +99,7 @@ class MeaningfulPerturbation(MaskMethod):
             mask = (mask - self.lr * move).clamp(0, 1)
             call.watch(step, self.budget, {})
         low = 1 - mask if self.mode == "deletion" else mask
-        return Outcome((tall @ low @ wide.T).clamp(0, 1), gradients=call.each(self.budget), coarse=low)
+        return Explanation(map=(tall @ low @ wide.T).clamp(0, 1), gradients=call.each(self.budget), coarse=low)
 
     def _gradient(self, call: Call, mask: Masks, upsampling: tuple[Tensor, Tensor], still: Images, step: int) -> Masks:
         """Gradient of the objective: through the network from the score, from there to the mask by autograd.

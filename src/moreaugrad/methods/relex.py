@@ -10,11 +10,12 @@ from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.batch import norm, spread
-from moreaugrad.methods.call import Call
+from moreaugrad.methods.base import Call
 from moreaugrad.methods.mask_optimisation import PHOTO, MaskMethod, generator, noisy_copies
-from moreaugrad.model.noise import Smoothing
-from moreaugrad.model.targets import Owners
-from moreaugrad.types import Images, Outcome
+from moreaugrad.model.inputs import Owners
+from moreaugrad.model.smoothing import Smoothing
+from moreaugrad.results import Explanation
+from moreaugrad.types import Images
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,9 @@ class Relex(MaskMethod):
         for name, weight in (("lam1", self.lam1), ("lam2", self.lam2)):
             if weight is not None:
                 validate.not_negative(name, weight)
-        validate.smooth(self.smoothing, Smoothing, needed=True)
+        if not isinstance(self.smoothing, Smoothing):
+            kind = ValueError if self.smoothing is None else TypeError
+            raise kind(f"smoothing must be a Smoothing, got {self.smoothing!r}; write Smoothing(noise_level=0.1)")
 
     @property
     def noise(self) -> Smoothing:
@@ -72,10 +75,10 @@ class Relex(MaskMethod):
     def _steps(self) -> int:
         return min(self.steps, self.budget // 2)
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         x, noise, rows = call.x, self.noise, call.score.engine.rows
         sigma = call.smoothed(noise).sigma
-        owners = call.score.everyone(x)
+        owners = call.score.owners(x)
         lam1 = self.lam1 if self.lam1 is not None else 1e-4 * PHOTO / x[0].numel()
         start = torch.rand(x.shape[1:], generator=generator(call.seed, 0, x.device), dtype=x.dtype, device=x.device)
         mask = (start / 100).expand_as(x).clone()
@@ -90,7 +93,7 @@ class Relex(MaskMethod):
             )
             mask = (mask - self.lr * velocity).clamp(0, 1)
             call.watch(step + 1, self._steps, {})
-        return Outcome(mask, gradients=call.each(2 * self._steps * noise.samples))
+        return Explanation(map=mask, gradients=call.each(2 * self._steps * noise.samples))
 
     def _gradient(
         self, call: Call, copies: Float[Tensor, "k m *shape"], mask: Images, owners: Owners, chunk: int

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.methods.base import Method
-from moreaugrad.methods.call import Call
-from moreaugrad.model.noise import Smoothing
-from moreaugrad.types import Images, Outcome
+from moreaugrad.methods.base import Call, NoisyMethod
+from moreaugrad.model.smoothing import Smoothing
+from moreaugrad.results import Explanation
+from moreaugrad.types import Images
 
 DRAW = 128  # noise vectors held at a time
 PARTS = 16  # independent parts of a draw, from which the standard error comes
@@ -23,40 +23,55 @@ VARIANTS = {"mean": lambda grads: grads, "sq": torch.square, "var": None}
 
 
 @dataclass(frozen=True, eq=False)
-class SmoothGrad(Method):
-    """mean over z of grad f_c(x + z), signed: the gradient of the smoothed score, E f_c(x + z).
+class SmoothGrad(NoisyMethod):
+    """Gradient averaged over Gaussian noise, mean over z of grad f_c(x + z), signed (Smilkov et al., 2017).
 
-    The variants are never negative: `sq` is the mean of the squared gradients, `var` their variance (the mean
-    squared distance from their mean). A relative noise level counts as a constant where the map is differentiated.
+    Use it for a dense map that is less noisy than the gradient; for a sparse one see `SparseMoreauGrad`. A relative
+    noise level counts as a constant where the map is differentiated.
+
+    Args:
+        forward_func: a module in evaluation mode, any callable that returns scores of shape (N, classes), or what
+            `prepare` returns.
+        smoothing: the noise, as one object.
+        variant: "mean"; or "sq", the mean of the squared gradients, or "var", their variance, which are never
+            negative.
+        noise_level: standard deviation of the noise, relative to the range of each image; 0.15 by default.
+        sigma: absolute standard deviation, instead of `noise_level`.
+        samples: noisy copies per image, 64 by default; the cost is one gradient for each.
+        seed: of the noise; a torch.Generator draws one, None takes a fresh one.
+        score: "logit", "prob" or "logprob".
+        precision: precision of the network; None chooses by the device.
+        compile: whether to compile the network; None compiles for many images on a GPU.
+        hessian_step: distance of finite-difference Hessian products, for `create_graph`; None takes exact ones.
+
+    Example:
+        >>> method = mg.SmoothGrad(net, noise_level=0.15, samples=8)
+        >>> method.attribute(x, target=3).shape
+        torch.Size([2, 3, 16, 16])
     """
 
+    needs_noise = True
+
     smoothing: Smoothing = field(default_factory=lambda: Smoothing(noise_level=0.15, samples=64))
-    variant: str = field(default="mean", kw_only=True)  # or sq, var
-    seed: int | torch.Generator | None = field(default=0, kw_only=True)
+    variant: str = field(default="mean", kw_only=True)
 
-    def __post_init__(self) -> None:
-        Method.__post_init__(self)
-        validate.smooth(self.smoothing, Smoothing, needed=True)
+    def __post_init__(self, noise_level: float | None, sigma: float | None, samples: int | None) -> None:
+        super().__post_init__(noise_level, sigma, samples)
         validate.one_of("variant", self.variant, VARIANTS)
-        validate.seed(self.seed)
-
-    @property
-    def noise(self) -> Smoothing:
-        return self.smoothing
 
     @property
     def differentiable(self) -> bool:
         return True
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         count, of_copy = call.each(self.smoothing.samples), VARIANTS[self.variant]
         if of_copy is None:
-            return Outcome(variance(call, self.smoothing), gradients=count)
-        mean, error = averaged(call, self.smoothing, of_copy)
-        return Outcome(mean, gradients=count, stderr=error)
+            return Explanation(map=variance(call, self.smoothing), gradients=count)
+        mean, error = average(call, self.smoothing, of_copy)
+        return Explanation(map=mean, gradients=count, stderr=error)
 
 
-def averaged(call: Call, smoothing: Smoothing, of_copy: Callable[[Tensor], Tensor]) -> tuple[Images, Images]:
+def average(call: Call, smoothing: Smoothing, of_copy: Callable[[Tensor], Tensor]) -> tuple[Images, Images]:
     """The mean of what `of_copy` makes of the gradients of noisy copies (images, copies, ...), and its error."""
     mean, weight = torch.zeros_like(call.x), 0.0
     square, parts = torch.zeros_like(call.x), 0

@@ -14,57 +14,86 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.methods.base import Method
-from moreaugrad.methods.call import Call
-from moreaugrad.methods.checks_sparsified import kept_something, shares
-from moreaugrad.methods.smoothgrad import averaged
-from moreaugrad.model.noise import Smoothing
-from moreaugrad.types import Outcome
+from moreaugrad.methods.base import Call, NoisyMethod
+from moreaugrad.methods.smoothgrad import average
+from moreaugrad.model.smoothing import Smoothing
+from moreaugrad.results import Explanation
 
 VARIANTS = dict.fromkeys(("basic", "relaxed", "scaled"))
 
 
 @dataclass(frozen=True, eq=False)
-class SparsifiedSmoothGrad(Method):
-    """mean over z of h(|grad f_c(x + z)|), in [0, 1]: how often, and how clearly, an entry is among the largest.
+class SparsifiedSmoothGrad(NoisyMethod):
+    """How often, and how clearly, an entry of the gradient is among the largest: mean over z of h(|grad f_c(x + z)|).
 
-    h is 0 but for the share `tau` of the largest entries. There it is 1 (`basic`), or the entry over the one that
-    ends the share `gamma`, at most 1 (`relaxed`); `scaled` keeps all entries, over the largest. The average is
-    dense, and bounded, which lets its top entries be certified. `basic` has a derivative of zero, so it refuses
-    create_graph; a relative noise level counts as a constant where the others are differentiated.
+    h is 0 but for the share `tau` of the largest entries. The average is dense and lies in [0, 1], which lets its top
+    entries be certified (Levine et al., 2019). A relative noise level counts as a constant where it is differentiated.
+
+    Args:
+        forward_func: a module in evaluation mode, any callable that returns scores of shape (N, classes), or what
+            `prepare` returns.
+        variant: h of the kept entries: 1 ("basic", which has no derivative), the entry over the one that ends the
+            share `gamma`, at most 1 ("relaxed"); or "scaled", which keeps all entries, over the largest.
+        tau: share of the entries that a copy keeps; not for "scaled".
+        gamma: share of the entries that "relaxed" makes 1, at least one.
+        smoothing: the noise, as one object.
+        noise_level: standard deviation of the noise, relative to the range of each image; 0.1 by default.
+        sigma: absolute standard deviation, instead of `noise_level`.
+        samples: noisy copies per image, 256 by default; the cost is one gradient for each.
+        seed: of the noise; a torch.Generator draws one, None takes a fresh one.
+        score: "logit", "prob" or "logprob".
+        precision: precision of the network; None chooses by the device.
+        compile: whether to compile the network; None compiles for many images on a GPU.
+        hessian_step: distance of finite-difference Hessian products, for `create_graph`; None takes exact ones.
+
+    Example:
+        >>> found = mg.SparsifiedSmoothGrad(net, samples=8).attribute(x, target=3)
+        >>> bool(((found >= 0) & (found <= 1)).all())
+        True
     """
 
+    needs_noise = True
+
     variant: str = "relaxed"
-    tau: float = 0.1  # share of the entries that a copy keeps; not for scaled
-    gamma: float = 0.01  # share that relaxed makes 1: of it at least one entry
+    tau: float = 0.1
+    gamma: float = 0.01
     smoothing: Smoothing = field(default_factory=lambda: Smoothing(noise_level=0.1, samples=256), kw_only=True)
-    seed: int | torch.Generator | None = field(default=0, kw_only=True)
 
-    def __post_init__(self) -> None:
-        Method.__post_init__(self)
+    def __post_init__(self, noise_level: float | None, sigma: float | None, samples: int | None) -> None:
+        super().__post_init__(noise_level, sigma, samples)
         validate.one_of("variant", self.variant, VARIANTS)
-        shares(self.tau, self.gamma, ordered=self.variant == "relaxed")
-        validate.smooth(self.smoothing, Smoothing, needed=True)
-        validate.seed(self.seed)
-
-    @property
-    def noise(self) -> Smoothing:
-        return self.smoothing
+        tau, gamma = self.tau, self.gamma
+        validate.number("tau", tau)
+        validate.number("gamma", gamma)
+        if not 0 < tau <= 1:
+            raise ValueError(
+                f"tau must be in (0, 1], the share of entries to keep, got {tau!r}; 0.1 is the usual choice"
+            )
+        if not 0 <= gamma <= 1:
+            raise ValueError(f"gamma must be in [0, 1], the share of entries made 1, got {gamma!r}; 0.01 is usual")
+        if self.variant == "relaxed" and gamma > tau:
+            raise ValueError(
+                f"gamma must not exceed tau, for only kept entries are made 1, got gamma={gamma} and tau={tau}; "
+                "lower gamma or raise tau"
+            )
 
     @property
     def differentiable(self) -> bool:
         return self.variant != "basic"
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         n = call.x[0].numel()
         keep = n if self.variant == "scaled" else share_of(self.tau, n)
-        kept_something(keep, self.tau, n)
+        if keep < 1:
+            raise ValueError(
+                f"tau must keep at least one entry, got tau={self.tau} of {n} entries; take tau={1 / n:.2g} or more"
+            )
         flat = 1 if self.variant == "scaled" else max(1, share_of(self.gamma, n))
-        of_copy = partial(sparsified, keep=keep, flat=None if self.variant == "basic" else flat)
-        found, error = averaged(call, self.smoothing, of_copy)
+        of_copy = partial(sparsify, keep=keep, flat=None if self.variant == "basic" else flat)
+        found, error = average(call, self.smoothing, of_copy)
         # rounding may leave [0, 1], on which certificates rest; a derivative must not end there
         found = found if call.graph else found.clamp(0, 1)
-        return Outcome(found, gradients=call.each(self.smoothing.samples), stderr=error)
+        return Explanation(map=found, gradients=call.each(self.smoothing.samples), stderr=error)
 
 
 def share_of(share: float, n: int) -> int:
@@ -72,7 +101,7 @@ def share_of(share: float, n: int) -> int:
     return math.floor(round(share * n, 6))
 
 
-def sparsified(grads: Float[Tensor, "n m *shape"], keep: int, flat: int | None) -> Float[Tensor, "n m *shape"]:
+def sparsify(grads: Float[Tensor, "n m *shape"], keep: int, flat: int | None) -> Float[Tensor, "n m *shape"]:
     """h of each copy: the `keep` largest as 1, or over the one of rank `flat`; zero where that one is zero."""
     sizes = grads.abs().flatten(2)
     kept = largest(sizes.detach(), keep)

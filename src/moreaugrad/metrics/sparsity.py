@@ -9,7 +9,7 @@ from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.batch import norm, total
-from moreaugrad.envelope.groups import make_groups
+from moreaugrad.envelope.groups import label_groups
 from moreaugrad.metrics.maps import is_zero, read_maps, unit_scale
 from moreaugrad.types import Images, PerImage
 
@@ -98,10 +98,10 @@ def active_groups(maps: Tensor, groups: int | str | Tensor | Any = 16, tol: floa
             f"groups must be a number of cells per side, 'channels' or a label map, got {groups!r}; superpixels are "
             "those of the image, which a map does not show: pass their label map"
         )
-    prior, filled = make_groups(groups, x), _filled(x, tol).flatten(1)
-    active = torch.zeros(len(x), max(prior.counts), dtype=torch.long, device=x.device)
-    active.scatter_add_(1, prior.labels.expand(len(x), -1), filled.long())
-    return batch.result((active > 0).sum(1).to(x.dtype) / torch.tensor(prior.counts, device=x.device))
+    (labels, counts), filled = label_groups(groups, x), _filled(x, tol).flatten(1)
+    active = torch.zeros(len(x), max(counts), dtype=torch.long, device=x.device)
+    active.scatter_add_(1, labels.expand(len(x), -1), filled.long())
+    return batch.result((active > 0).sum(1).to(x.dtype) / torch.tensor(counts, device=x.device))
 
 
 def _filled(x: Images, tol: float) -> Tensor:

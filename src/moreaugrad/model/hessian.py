@@ -39,8 +39,8 @@ def value_and_grad(engine: Engine, run: Run, rows: Images, beside: list[Tensor])
 
 def product(engine: Engine, run: Run, rows: Images, along: Images) -> tuple[PerImage, Images, Images]:
     """Value, gradient, and the Hessian times `along`, of each row."""
-    if engine.apart is not None:
-        return _difference(engine.apart, run, rows, along)
+    if engine.hessian_step is not None:
+        return _difference(engine.hessian_step, run, rows, along)
     if engine.tangents:
         try:
             return _forward_over_reverse(run, rows, along)
@@ -68,10 +68,10 @@ def _forward_over_reverse(run: Run, rows: Images, along: Images) -> tuple[PerIma
         return forward_ad.unpack_dual(value).primal.detach(), bare, tangent
 
 
-def _difference(apart: float, run: Run, rows: Images, along: Images) -> tuple[PerImage, Images, Images]:
-    """(grad(x + h v) - grad(x - h v)) / 2h with |2 h v| = apart: sees the kinks that lie between the two."""
+def _difference(step: float, run: Run, rows: Images, along: Images) -> tuple[PerImage, Images, Images]:
+    """(grad(x + h v) - grad(x - h v)) / 2h with |2 h v| = step: sees the kinks that lie between the two."""
     size = norm(along)
-    half = spread(apart / 2 / torch.where(size > 0, size, 1), rows)
+    half = spread(step / 2 / torch.where(size > 0, size, 1), rows)
     (one, ahead), (other, behind) = (run(rows.detach() + way * half * along, False) for way in (1, -1))
     return (one + other).detach() / 2, (ahead + behind).detach() / 2, (ahead - behind).detach() / (2 * half)
 

@@ -1,7 +1,7 @@
 """The class score: the only place that runs a network and calls autograd on it.
 
-Rows reach the model in chunks of one constant shape, padded, because a kernel chosen for another
-shape rounds differently and the kinks of a network amplify that. Leaves nothing behind in the model.
+Rows reach the model in chunks of one constant shape, padded, because a kernel chosen for another shape rounds
+differently and the kinks of a network amplify that. Leaves nothing behind in the model.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from moreaugrad import validate
-from moreaugrad.model import hessian as again
-from moreaugrad.model import targets
-from moreaugrad.model.prepared import Engine, numerics
-from moreaugrad.types import Images, PerImage, Target
+from moreaugrad.model import hessian
+from moreaugrad.model.inputs import Owners, select_target, take_argument, take_target
+from moreaugrad.model.prepared import HALF, MANY, PROBED, Engine, Prepared, choose_precision, numerics
+from moreaugrad.types import ForwardFunc, Images, PerImage, Target
 
 log = logging.getLogger("moreaugrad")
 
-LOOK = {"cpu": 4, "cuda": 16}  # rows of a call without a gradient: few, for a single image is padded to them
+LOOK = {"cpu": PROBED, "cuda": 16}  # rows of a call without a gradient: few, for a single image is padded to them
 PHOTO = 3 * 224 * 224
 ROW = 256 * 2**20  # bytes that one photo may need on its way through a large network and back
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -52,13 +52,13 @@ def safe_rows(x: Images, samples: int = 1, compiled: bool = False) -> int:
         return rows if rows < 16 else rows // 16 * 16  # as tensor cores like it
     if samples == 1:
         return 1  # a CPU is full, and a single image is not padded
-    # one image's samples at a time fill a CPU, and are then bit for bit the same in any company
-    return min(samples, max(2, min(256, int(4 * PHOTO / x[0].numel()))))
+    # one image's samples at a time fill a CPU, and are then bit for bit the same in any batch
+    return even_chunk(samples, max(2, min(256, int(4 * PHOTO / x[0].numel()))))
 
 
-def safe_block(x: Images) -> int:
-    """How many images to solve together: enough to fill a device, few enough that memory does not grow with more."""
-    return max(1, int((64 if x.is_cuda else 16) * PHOTO / x[0].numel()))
+def even_chunk(rows: int, most: int) -> int:
+    """The size of chunks that share out `rows` evenly, each of at most `most`: padding then costs next to nothing."""
+    return -(-rows // -(-rows // most))
 
 
 @dataclass(eq=False)
@@ -68,44 +68,45 @@ class ClassScore:
     Works in the dtype of x, float32 or float64; `unpack` makes of it what the model takes.
     """
 
-    engine: Engine  # what runs the network
+    engine: Engine  # runs the network
     target: Target
-    images: int  # how many images the targets and arguments speak of
+    images: int  # how many images the targets and arguments cover
     arguments: tuple[Any, ...] = ()
     kind: str = "logit"
     unpack: Callable[[Tensor], tuple[Tensor, ...]] = field(default=lambda x: (x,))  # rows -> the model's inputs
     samples: int = 1
     random: bool = False
-    of: targets.Owners | None = None  # the images that x holds, where it does not hold all
-    unseen: bool = False  # whether the target has not been held against an output yet
+    of: Owners | None = None  # the images that x holds, where it does not hold all
+    unchecked: bool = False  # whether the target has not been compared with an output yet
     graph: bool = False  # gradients that can be differentiated again
     weights: bool = True  # then also by the weights of the model
 
-    def take(self, which: targets.Owners) -> ClassScore:
+    def take(self, which: Owners) -> ClassScore:
         """The score of some images only."""
         return replace(self, of=which if self.of is None else self.of[which])
 
-    def prepare(self, x: Images, output: Tensor) -> None:
-        """Makes the engine ready, by what the network said of the first images."""
+    def owners(self, x: Images) -> Owners:
+        """The image that each row of x belongs to."""
+        return torch.arange(len(x), device=x.device) if self.of is None else self.of
+
+    def prepare(self, x: Images) -> None:
+        """Makes the engine ready, by what the network says of the first images."""
         while True:
             size = self._look(x)
-            rows, owners = padded_to(x[:size], self.everyone(x)[:size], size)
-            wanted = output[torch.arange(size, device=output.device) % len(output)]
+            rows, owners = pad(x.detach()[:size], self.owners(x)[:size], size)
             try:
-                return self.engine.prepare(self.unpack(rows), self._arguments(owners), wanted)
+                return self.engine.prepare(self.unpack(rows), self._arguments(owners))
             except torch.OutOfMemoryError as error:
-                self.engine.halve(size, error)
+                self.engine.halve_rows(size, error)
 
     def value_and_grad(self, x: Images, draw: int = 0, most: int | None = None) -> tuple[PerImage, Images]:
-        return self.evaluate(x, self.everyone(x), self.engine.rows)
+        return self.evaluate(x, self.owners(x), self.engine.rows)
 
     def product(self, x: Images, along: Images, draw: int = 0) -> Images:
         """The Hessian times one direction per image."""
-        return self.evaluate(x, self.everyone(x), self.engine.rows, along)[1]
+        return self.evaluate(x, self.owners(x), self.engine.rows, along)[1]
 
-    def evaluate(
-        self, x: Images, owners: targets.Owners, chunk: int, along: Images | None = None
-    ) -> tuple[PerImage, Images]:
+    def evaluate(self, x: Images, owners: Owners, chunk: int, along: Images | None = None) -> tuple[PerImage, Images]:
         """Value and gradient of each row; row r belongs to image owners[r]. `along`: instead of the gradient the
         Hessian times along[r]."""
         values, grads = x.new_empty(len(x)), torch.empty_like(x)
@@ -113,137 +114,166 @@ class ClassScore:
         while start < len(x):
             size = min(chunk, self.engine.rows)
             stop = min(start + size, len(x))
+            rows, padded = pad(x[start:stop], owners[start:stop], size)
+            way = None if along is None else pad(along[start:stop], owners[start:stop], size)[0]
             try:
-                way = None if along is None else along[start:stop]
-                value, grad = self._chunk(x[start:stop], owners[start:stop], size, way)
+                once = way is None and not self.graph
+                value, grad = self._gradient(rows, padded) if once else self._second_order(rows, padded, way)
             except torch.OutOfMemoryError as error:
-                self.engine.halve(size, error)
+                self.engine.halve_rows(size, error)
                 continue
-            values[start:stop], grads[start:stop] = value, grad
+            except Exception as error:
+                if not self.engine.stop_compiling(error):
+                    raise
+                continue
+            values[start:stop], grads[start:stop] = value[: stop - start], grad[: stop - start]
             start = stop
         return values, grads
 
-    def outputs(self, x: Images, targeted: bool = True) -> Tensor:
+    def outputs(self, x: Images, check_target: bool = True) -> Tensor:
         """What the network says of each image, without a gradient."""
-        everyone = self.everyone(x)
         found: list[Tensor] = []
         while sum(map(len, found)) < len(x):
             start, size = sum(map(len, found)), self._look(x)
-            rows, owners = padded_to(x[start : start + size], everyone[start : start + size], size)
+            rows, owners = pad(x[start : start + size], self.owners(x)[start : start + size], size)
             try:
                 with torch.no_grad(), numerics("float32", x.is_cuda):
-                    output = self.told(self.engine.original, rows, owners)
+                    output = self.run(rows, owners, plain=True)
             except torch.OutOfMemoryError as error:
-                self.engine.halve(size, error)
+                self.engine.halve_rows(size, error)
                 continue
-            if targeted:
+            if check_target:
                 validate.target_fits(self.target, tuple(output.shape), self.kind)
             found.append(output[: len(x) - start].detach())
         return torch.cat(found)
 
-    def _chunk(
-        self, x: Images, owners: targets.Owners, size: int, along: Images | None = None
-    ) -> tuple[PerImage, Images]:
-        rows, padded = padded_to(x, owners, size)
-        if self.graph or along is not None:
-            way = None if along is None else padded_to(along, owners, size)[0]
-            value, grad = self._again(rows, padded, way)
-        else:
-            value, grad = self._once(rows, padded)
-        return value[: len(x)], grad[: len(x)]
+    def values(self, output: Tensor, owners: Owners) -> PerImage:
+        """The score that a row's outputs hold."""
+        return select_target(KINDS[self.kind](output), take_target(self.target, owners))
 
-    def _once(self, rows: Images, owners: targets.Owners) -> tuple[PerImage, Images]:
+    def _gradient(self, rows: Images, owners: Owners) -> tuple[PerImage, Images]:
         """As the engine runs it fastest, without a graph."""
         engine, start = self.engine, perf_counter()
         with torch.inference_mode(False), torch.enable_grad(), numerics(engine.precision, rows.is_cuda):
-            try:
-                score, grad = self._gradient(rows, owners)
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:
-                if not engine.give_up(error):
-                    raise
-                score, grad = self._gradient(rows, owners)
+            rows = rows.detach().clone().requires_grad_()
+            score = self._read(engine(self.unpack(rows), self._arguments(owners)), rows, owners)
+            (grad,) = torch.autograd.grad(score.sum() * engine.scale, rows, allow_unused=True)
+            validate.dependent(grad)
         if engine.compiled and not engine.proven:
             engine.warm_up = perf_counter() - start
             log.info("compiled in %.1f s", engine.warm_up)
         engine.proven = True
-        engine.note(grad)
-        return score, grad
+        engine.check_overflow(grad)
+        return score.detach(), grad.detach() / engine.scale if engine.scale != 1 else grad.detach()
 
-    def _gradient(self, rows: Images, owners: targets.Owners) -> tuple[PerImage, Images]:
-        rows = rows.detach().clone().requires_grad_()
-        score = self.of_rows(rows, owners)
-        (grad,) = torch.autograd.grad(score.sum() * self.engine.scale, rows, allow_unused=True)
-        validate.dependent(grad)
-        return score.detach(), grad.detach() / self.engine.scale if self.engine.scale != 1 else grad.detach()
-
-    def _again(self, rows: Images, owners: targets.Owners, along: Images | None) -> tuple[PerImage, Images]:
+    def _second_order(self, rows: Images, owners: Owners, along: Images | None) -> tuple[PerImage, Images]:
         """The same once more differentiable, or already differentiated: on the model itself, or by differences."""
         engine = self.engine
-        plainly = replace(self, graph=engine.apart is None, weights=self.weights and self.graph)
+        bare = replace(self, graph=engine.hessian_step is None, weights=self.weights and self.graph)
 
         def run(at: Images, keep: bool) -> tuple[PerImage, Images]:
             with torch.inference_mode(False), torch.enable_grad(), numerics(engine.precision, at.is_cuda):
                 at = at if at.requires_grad else at.detach().clone().requires_grad_()
-                score = plainly.of_rows(at, owners)
+                score = bare.score_rows(at, owners)
                 (grad,) = torch.autograd.grad(score.sum(), at, allow_unused=True, create_graph=keep)
                 validate.dependent(grad)
                 return score, grad
 
-        def fast(at: Images, keep: bool) -> tuple[PerImage, Images]:
-            value, grad = plainly._once(at, owners)
+        def run_fast(at: Images, keep: bool) -> tuple[PerImage, Images]:
+            value, grad = bare._gradient(at, owners)
             if engine.overflowed():
-                value, grad = plainly._once(at, owners)
+                value, grad = bare._gradient(at, owners)
             return (value.clone(), grad.clone()) if engine.compiled else (value, grad)  # a replay writes over the last
 
-        way = run if engine.apart is None else fast
+        way = run if engine.hessian_step is None else run_fast
         if along is not None:
-            value, _, found = again.product(engine, way, rows, along)
+            value, _, found = hessian.product(engine, way, rows, along)
         else:  # differences follow the rows alone
-            beside = again.weights(engine.forward) if self.follows_weights else []
-            value, found = run(rows, True) if beside is None else again.value_and_grad(engine, way, rows, beside)
-        self.unseen = plainly.unseen
+            beside = hessian.weights(engine.forward) if self.follows_weights else []
+            value, found = run(rows, True) if beside is None else hessian.value_and_grad(engine, way, rows, beside)
+        self.unchecked = bare.unchecked
         return value, found
 
-    def of_rows(self, rows: Images, owners: targets.Owners) -> PerImage:
+    def score_rows(self, rows: Images, owners: Owners) -> PerImage:
         """The score of each row, in one call and with the graph that autograd makes of it."""
         with sdpa_kernel(SDPBackend.MATH) if self.graph else nullcontext():  # no other has a second derivative
-            output = self.told(self._runner(), rows, owners)
-        if self.unseen:
+            output = self.run(rows, owners)
+        return self._read(output, rows, owners)
+
+    def _read(self, found: Any, rows: Images, owners: Owners) -> PerImage:
+        """The score in what the network returned for the rows; checked at the first time."""
+        output = validate.output(found, len(rows))
+        if self.unchecked:
             validate.target_fits(self.target, tuple(output.shape), self.kind)
-        score = targets.select(KINDS[self.kind](output.to(rows.dtype)), targets.take(self.target, owners))
-        if self.unseen:
+        score = self.values(output.to(rows.dtype), owners)
+        if self.unchecked:
             validate.finite_score(score.detach())
-            self.unseen = False
+            self.unchecked = False
         validate.differentiable(score)
         return score
-
-    def _runner(self) -> Callable[..., Any]:
-        if not self.graph:
-            return self.engine
-        return self.engine.original if self.follows_weights else self.engine.twice
 
     @property
     def follows_weights(self) -> bool:
         """Whether a graph must lead to the model's own weights, or to what a function holds."""
-        return self.weights and self.engine.apart is None and again.weights(self.engine.forward) != []
+        return self.weights and self.engine.hessian_step is None and hessian.weights(self.engine.forward) != []
 
-    def told(self, run: Callable[..., Any], rows: Images, owners: targets.Owners) -> Tensor:
-        return validate.output(run(self.unpack(rows), self._arguments(owners)), len(rows))
+    def run(self, rows: Images, owners: Owners, plain: bool = False) -> Tensor:
+        """The network's outputs for the rows of some images; `plain`: as the caller's own model gives them."""
+        exact = self.graph and (self.follows_weights or not self.engine.runs_twice_differentiable)
+        found = self.engine(self.unpack(rows), self._arguments(owners), plain=plain or exact)
+        return validate.output(found, len(rows))
 
     def _look(self, x: Images) -> int:
-        return min(self.engine.rows, LOOK.get(x.device.type, 4))
+        return min(self.engine.rows, LOOK.get(x.device.type, PROBED))
 
-    def _arguments(self, owners: targets.Owners) -> list[Any]:
-        return [targets.row_of(argument, owners, self.images) for argument in self.arguments]
-
-    def everyone(self, x: Images) -> targets.Owners:
-        """Whose rows x holds."""
-        return torch.arange(len(x), device=x.device) if self.of is None else self.of
+    def _arguments(self, owners: Owners) -> list[Any]:
+        return [take_argument(argument, owners, self.images) for argument in self.arguments]
 
 
-def padded_to(x: Images, owners: targets.Owners, size: int) -> tuple[Tensor, Tensor]:
+def make_score(
+    model: ForwardFunc | Engine,
+    x: Images,
+    target: Target = None,
+    *,
+    kind: str = "logit",
+    arguments: tuple[Any, ...] = (),
+    samples: int = 1,
+    unpack: Callable[[Tensor], tuple[Tensor, ...]] | None = None,
+) -> ClassScore:
+    """The score of a batch: for a network as it is, or through an engine that a method prepared.
+
+    `samples`: how many rows of one image are run together, from which the size of the chunks follows.
+    """
+    if not isinstance(model, Engine):
+        model = Engine(model.forward if isinstance(model, Prepared) else model)
+        model.rows = safe_rows(x, samples)
+    dtype = x.dtype
+    return ClassScore(model, target, len(x), arguments, kind, unpack or (lambda rows: (rows.to(dtype),)))
+
+
+def choose_engine(
+    prepared: Prepared,
+    given: tuple[Tensor, ...],
+    images: int,
+    *,
+    twice: bool = False,
+    hessian_step: float | None = None,
+) -> Engine:
+    """The engine for these inputs. `twice`: gradients are differentiated again, exactly, where no step is given.
+
+    What is compiled cannot be differentiated twice, and halves overflow.
+    """
+    asked = "float32" if twice and prepared.precision is None else prepared.precision
+    precision = choose_precision(asked, given)
+    exact = twice and hessian_step is None
+    if exact and precision in HALF:
+        precision = choose_precision(None, given)
+    many = given[0].is_cuda and images >= MANY
+    compiled = many if prepared.compile is None else prepared.compile
+    return prepared.engine(precision, compiled and not exact, hessian_step)
+
+
+def pad(x: Images, owners: Owners, size: int) -> tuple[Tensor, Tensor]:
     """The rows repeated up to `size`: real rows, so that padding can neither overflow nor be NaN."""
     if len(x) >= size:
         return x, owners

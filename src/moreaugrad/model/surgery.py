@@ -1,4 +1,4 @@
-"""Changed copies of a model: smooth activations, none in place, none used twice, batch norm folded.
+"""Changed copies of a model: smooth activations, frozen weights, batch norm folded.
 
 The caller's model is never touched: every function returns a deep copy.
 """
@@ -6,24 +6,26 @@ The caller's model is never touched: every function returns a deep copy.
 from __future__ import annotations
 
 import copy
-import inspect
-import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
 from moreaugrad import validate
 
-_FUNCTIONAL = re.compile(r"(\b(F|functional|torch|nn\.functional)\.|(?<!\bself)\.)(relu6?|hardtanh|threshold)_?\(")
-
-
+_FUNCTIONS = frozenset({"relu", "relu_", "relu6", "hardtanh", "hardtanh_", "threshold", "threshold_"})
 _LAYERS = frozenset({"torch.Conv1d", "torch.Conv2d", "torch.Conv3d", "torch.Linear", "timm.Conv2dSame"})
 _NORMS = frozenset({"torch.BatchNorm1d", "torch.BatchNorm2d", "torch.BatchNorm3d", "timm.BatchNormAct2d"})
+
+
+_KINKED = (
+    *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.RReLU),
+    *(nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.Threshold),
+)
 
 
 class SoftReLU6(nn.Module):
@@ -49,98 +51,79 @@ class SoftLeaky(nn.Module):
 
 
 def with_softplus(model: nn.Module, beta: float = 30.0) -> nn.Module:
-    """A copy in which every ReLU is softplus_beta (ReLU6 and leaky ReLU their smooth twins), for second derivatives.
+    """Copies a network with every ReLU replaced by softplus, so that it has second derivatives.
 
-    Weights are shared in value only; the larger beta, the nearer the outputs.
+    softplus_beta(x) = log(1 + exp(beta x)) / beta; ReLU6 and leaky ReLU get their smooth counterparts. The larger
+    beta, the nearer the outputs to those of the model. The weights are copied, not shared.
+
+    Args:
+        model: a network whose activations are modules.
+        beta: sharpness of the softplus.
+
+    Returns:
+        The smooth copy; the model itself is not changed.
+
+    Example:
+        >>> smooth = mg.with_softplus(net, beta=30)
+        >>> smooth[1]
+        Softplus(beta=30, threshold=20)
     """
     validate.positive("beta", beta)
     refuse_functional(model)
-    return _replaced(model, lambda module: _soft(module, beta))
+    return _replace(model, lambda module: _soft(module, beta))
 
 
 def has_kinks(model: nn.Module) -> bool:
     """Whether the network has activations whose second derivative is zero almost everywhere."""
-    kinds = (
-        nn.ReLU,
-        nn.ReLU6,
-        nn.LeakyReLU,
-        nn.PReLU,
-        nn.RReLU,
-        nn.Hardtanh,
-        nn.Hardswish,
-        nn.Hardsigmoid,
-        nn.Threshold,
-    )
-    if any(isinstance(module, kinds) for module in model.modules()):
-        return True
-    return _functional(model) is not None
+    return any(isinstance(module, _KINKED) for module in model.modules()) or _find_functional(model) is not None
 
 
-def out_of_place(model: nn.Module) -> nn.Module:
-    """A copy whose activations leave their input alone, as hooks need it."""
-    changed = copy.deepcopy(model)
-    for module in changed.modules():
-        if getattr(module, "inplace", False):
-            module.inplace = False  # type: ignore[assignment]
-    return changed
-
-
-def unshared(model: nn.Module) -> nn.Module:
-    """A copy in which no activation module is called twice: each call has a module of its own."""
-    try:
-        traced = fx.symbolic_trace(out_of_place(model))
-    except Exception as error:  # whatever the model's own code raises under tracing
-        raise ValueError(
-            f"the model must be traceable by torch.fx for its activations to be told apart, got {error}; "
-            "write each activation as a module of its own"
-        ) from error
-    calls = Counter(node.target for node in traced.graph.nodes if node.op == "call_module")
-    for node in traced.graph.nodes:
-        if node.op == "call_module" and calls[node.target] > 1:
-            module = traced.get_submodule(node.target)
-            if not list(module.parameters()):
-                calls[node.target] -= 1
-                node.target = f"{node.target}_{calls[node.target]}"
-                traced.add_submodule(node.target, copy.deepcopy(module))
-    traced.recompile()
-    return traced.train(model.training)
-
-
-def frozen(model: nn.Module) -> nn.Module:
+def freeze(model: nn.Module) -> nn.Module:
     """A copy that asks for no weight gradients and shares the memory of the model's weights."""
     shared: dict[int, Any] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
     shared |= {id(buffer): buffer for buffer in model.buffers()}
     return copy.deepcopy(model, shared)
 
 
-def folded(model: nn.Module, run: Callable[[nn.Module], Any]) -> nn.Module:
-    """A frozen copy, fast in reverse, without the batch norms that directly follow a convolution or linear layer.
+def has_batch_norm(model: nn.Module) -> bool:
+    """Whether there is a batch norm that `fold_batch_norms` knows."""
+    return any(_is(module, _NORMS) for module in model.modules())
 
-    `run` calls the copy once, to see which follow which. The caller compares the outputs: a layer whose output
+
+def fold_batch_norms(model: nn.Module, run: Callable[[nn.Module], Tensor]) -> tuple[nn.Module, Tensor]:
+    """A frozen copy without the batch norms that directly follow a convolution or linear layer, and the outputs before.
+
+    `run` calls the copy once, to learn which follow which. The caller compares the outputs: a layer whose output
     is read by others too must not be folded, and that shows in nothing else.
     """
-    changed = frozen(model)
-    for layer, norm in _followed(changed, run):
+    changed = freeze(model)
+    pairs, before = _find_followers(changed, run)
+    for layer, norm in pairs:
         joined = fuse_linear_bn_weights if isinstance(layer, nn.Linear) else fuse_conv_bn_weights
         statistics = (norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias)
         with torch.no_grad():
             layer.weight, layer.bias = joined(layer.weight, layer.bias, *statistics)
         rest = [getattr(norm, name) for name in ("drop", "act") if hasattr(norm, name)]
         _swap(changed, norm, rest[-1] if len(rest) == 1 else nn.Sequential(*rest).train(norm.training))
-    for module in changed.modules():
-        # autograd copies what such an activation overwrites; those of the second kind need only their result
+    return changed, before
+
+
+def make_fast_in_reverse(model: nn.Module) -> nn.Module:
+    """The same module, with the in-place activations whose input autograd would have to copy made out of place."""
+    for module in model.modules():
+        # those of the second kind need only their result
         if getattr(module, "inplace", False) and not isinstance(module, nn.ReLU | nn.LeakyReLU | nn.ELU):
             module.inplace = False  # type: ignore[assignment]
-    return changed.requires_grad_(False)
+    return model.requires_grad_(False)
 
 
-def _followed(model: nn.Module, run: Callable[[nn.Module], Any]) -> list[tuple[Any, Any]]:
-    """The layers whose output object went straight into a batch norm, each of the two called once."""
+def _find_followers(model: nn.Module, run: Callable[[nn.Module], Tensor]) -> tuple[list[tuple[Any, Any]], Tensor]:
+    """The layers whose output object went straight into a batch norm, each of the two called once; and the outputs."""
     outputs: dict[int, tuple[nn.Module, Any]] = {}  # holds the tensors, so that no number is used again
     calls: Counter[nn.Module] = Counter()
     pairs: list[tuple[nn.Module, nn.Module]] = []
 
-    def seen(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+    def note(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
         calls[module] += 1
         if _is(module, _LAYERS):
             outputs[id(output)] = (module, output)
@@ -148,13 +131,13 @@ def _followed(model: nn.Module, run: Callable[[nn.Module], Any]) -> list[tuple[A
             pairs.append((outputs[id(given[0])][0], module))
 
     wanted = [module for module in model.modules() if _is(module, _LAYERS) or _is(module, _NORMS)]
-    hooks = [module.register_forward_hook(seen) for module in wanted]
+    hooks = [module.register_forward_hook(note) for module in wanted]
     try:
-        run(model)
+        output = run(model)
     finally:
         for hook in hooks:
             hook.remove()
-    return [(layer, norm) for layer, norm in pairs if calls[layer] == calls[norm] == 1]
+    return [(layer, norm) for layer, norm in pairs if calls[layer] == calls[norm] == 1], output
 
 
 def _is(module: nn.Module, names: frozenset[str]) -> bool:
@@ -171,27 +154,24 @@ def _swap(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
 
 def refuse_functional(model: nn.Module) -> None:
     """A ReLU called as a function cannot be replaced, so a copy would be smooth only in part."""
-    found = _functional(model)
+    found = _find_functional(model)
     if found is not None:
         call, name, module = found
         raise ValueError(
-            f"every activation must be a module to be replaced, got {call}...) in the forward of "
+            f"every activation must be a module to be replaced, got {call}(...) in the forward of "
             f"{type(module).__name__} {name!r}; use nn.ReLU() there"
         )
 
 
-def _functional(model: nn.Module) -> tuple[str, str, nn.Module] | None:
-    """The first ReLU that is called as a function, with where it is."""
+def _find_functional(model: nn.Module) -> tuple[str, str, nn.Module] | None:
+    """The first ReLU that is called as a function, with where it is: by the names that a forward uses."""
     for name, module in model.named_modules():
         if type(module).__module__.startswith("torch.nn.modules"):
             continue
-        try:
-            source = inspect.getsource(type(module).forward)
-        except (OSError, TypeError):
-            continue
-        found = _FUNCTIONAL.search(source)
-        if found:
-            return found.group(), name, module
+        code = getattr(type(module).forward, "__code__", None)
+        for call in sorted(_FUNCTIONS.intersection(code.co_names if code else ())):
+            if not isinstance(getattr(module, call, None), nn.Module):  # self.relu is a module
+                return call, name, module
     return None
 
 
@@ -203,7 +183,7 @@ def _soft(module: nn.Module, beta: float) -> nn.Module | None:
     return nn.Softplus(beta) if isinstance(module, nn.ReLU) else None
 
 
-def _replaced(model: nn.Module, change: Callable[[nn.Module], nn.Module | None]) -> nn.Module:
+def _replace(model: nn.Module, change: Callable[[nn.Module], nn.Module | None]) -> nn.Module:
     changed = copy.deepcopy(model)
     whole = change(changed)
     if whole is not None:

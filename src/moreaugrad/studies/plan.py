@@ -37,7 +37,7 @@ class Study:
     """Equal terms: every map costs `budget` gradients where a method has a choice, `attack_budget` inside attacks.
 
     A label of `methods` is the name of a method, or any word whose options name one: {"method": "moreau", ...}.
-    Modes are those of MoreauGrad's `grad_mode`, also with a size, implicit:5x16; and "transfer", for every method the
+    Modes are those of MoreauGrad's `derivative`, also with a size, implicit:5x16; and "transfer", for every method the
     best of the points that were found against the others.
     """
 
@@ -94,7 +94,7 @@ class Study:
     def _check(self, label: str) -> None:
         options = self.methods[label]
         METHODS[options.get("method", label)]
-        for name in ("budget", "seed", "grad_mode"):
+        for name in ("budget", "seed", "derivative"):
             if name in options:
                 raise ValueError(f"{name} must be the same for all methods, got it among the options of {label}")
         self.contender(label)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +19,6 @@ import torch
 from torch import Tensor
 
 from moreaugrad.cli.report import versions
-from moreaugrad.model.sharing import shared_engines
 from moreaugrad.plotting import pictures
 from moreaugrad.plotting.curves import curves
 from moreaugrad.studies import resumable_csv as ledger
@@ -27,7 +27,7 @@ from moreaugrad.studies.plan import Study
 from moreaugrad.studies.resumable_csv import Ledger, Row
 from moreaugrad.studies.runner import COLUMNS, COSTS, IDENTITY, Arena
 from moreaugrad.studies.sources import Source, Tensors
-from moreaugrad.types import Watch, unwatched
+from moreaugrad.types import Watch, ignore_progress
 
 TICKS = 100  # of the watcher, per cell
 
@@ -53,7 +53,7 @@ def run_study(
     out: str | Path,
     *,
     minutes: float | None = None,
-    watch: Watch = unwatched,
+    watch: Watch = ignore_progress,
     name: str | None = None,
     command: str = "",
 ) -> Standing:
@@ -70,7 +70,7 @@ def run_study(
     ledger.describe(folder / "study.json", arena.configuration(name), _this_run(arena, command), book.path)
     plan = list(arena.plan())
     rows, done = book.resume(arena.expected(*each) for each in plan)
-    with shared_engines(model):
+    with nullcontext():
         for some, cell in plan[done:]:
             watch(done * TICKS, len(plan) * TICKS, {"cell": cell})
             new = arena.measure(some, cell, rows, partial(_within, watch, done, len(plan)))

@@ -19,7 +19,7 @@ from moreaugrad.attacks.class_attack import ClassAttack
 from moreaugrad.attacks.map_attack import MapAttack
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.cli.method_options import make_method, taken
-from moreaugrad.envelope.derivative import Slope
+from moreaugrad.envelope.derivative import Derivative, parse_derivative
 from moreaugrad.methods.base import Method
 from moreaugrad.metrics import METRICS, Metric
 from moreaugrad.registry import unknown
@@ -53,10 +53,10 @@ class Contender:
     @property
     def has_modes(self) -> bool:
         """Whether its map can be differentiated in several ways."""
-        return "grad_mode" in taken(self.method)
+        return "derivative" in taken(self.method)
 
     def attacked(self, model: Any, mode: str | None = None) -> Method:
-        told = {} if mode is None else {"grad_mode": slope(mode)}
+        told = {} if mode is None else {"derivative": slope(mode)}
         return self._made(model, self.attack_budget, ATTACKED, told)
 
     def judged(self, model: Any, second: bool = False) -> Method:
@@ -83,15 +83,9 @@ class Contender:
         return make_method(self.method, model, {**options, **told})
 
 
-def slope(mode: str) -> Slope:
+def slope(mode: str) -> Derivative:
     """implicit, unrolled, ...; or with steps and samples of its own, as in implicit:5x16."""
-    name, colon, size = mode.partition(":")
-    if not colon:
-        return Slope(name)
-    steps, _, samples = size.partition("x")
-    if not (steps.isdecimal() and samples.isdecimal()):
-        raise ValueError(f"a mode must be a name, or NAME:STEPSxSAMPLES such as implicit:5x16, got {mode!r}")
-    return Slope(name, int(steps), int(samples))
+    return parse_derivative(mode)
 
 
 def led(attack: str) -> bool:

@@ -24,7 +24,7 @@ from moreaugrad.data.arrays import Arrays
 from moreaugrad.model.prepared import numerics
 from moreaugrad.training.augment import Pixels, Resized
 from moreaugrad.training.recipes import AnyRecipe, Recipe, Scale, fresh, unchanged
-from moreaugrad.types import Watch, unwatched
+from moreaugrad.types import Watch, ignore_progress
 
 log = logging.getLogger("moreaugrad")
 
@@ -61,7 +61,7 @@ class Training:
             accurate += f" ({100 * line['test_accuracy_noisy']:.2f} % under noise)"
         return f"epoch {line['epoch']} of {self.recipe.epochs}: {accurate}, {line['seconds']:.1f} s"
 
-    def advance(self, watch: Watch = unwatched) -> dict[str, Any]:
+    def advance(self, watch: Watch = ignore_progress) -> dict[str, Any]:
         """Every image once, then the test; the line of the log."""
         began, done = time.perf_counter(), len(self.history)
         total = torch.zeros((), device=self.device)

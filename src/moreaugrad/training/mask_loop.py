@@ -24,10 +24,10 @@ from moreaugrad.methods.mask_network.decoder import MaskNet
 from moreaugrad.methods.mask_network.encoder import Encoder
 from moreaugrad.methods.mask_network.fingerprint import Fingerprint
 from moreaugrad.methods.mask_network.loss import LOSSES
-from moreaugrad.model.surgery import frozen
+from moreaugrad.model.surgery import freeze
 from moreaugrad.training.augment import crop_and_flip
 from moreaugrad.training.mask_recipe import PHASES, Recipe
-from moreaugrad.types import Watch, unwatched
+from moreaugrad.types import Watch, ignore_progress
 
 Pixels = UInt8[Tensor, "n h w c"]
 Pictures = Float[Tensor, "n c h w"]
@@ -48,7 +48,7 @@ class MaskTraining:
         self.phi = Phi(-self.mean / self.std, (1 - self.mean) / self.std)
         self.loss = LOSSES[recipe.loss]()
         layout = torch.channels_last if self.on_gpu else torch.preserve_format
-        self.model = frozen(model).to(device).to(memory_format=layout)
+        self.model = freeze(model).to(device).to(memory_format=layout)
         self.network, self.encoder = fresh(recipe, self.model, self._input(train[:2]))
         self.network.to(device).to(memory_format=layout)
         self.identity = asdict(recipe) | {
@@ -72,7 +72,7 @@ class MaskTraining:
     def told(self, line: dict[str, Any]) -> str:
         return json.dumps(line)
 
-    def advance(self, watch: Watch = unwatched) -> dict[str, Any]:
+    def advance(self, watch: Watch = ignore_progress) -> dict[str, Any]:
         """Some steps of one phase; the line of the log."""
         began, total = time.perf_counter(), self.recipe.steps(self.phase)
         if self.done >= total:

@@ -9,10 +9,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.batch import norm, put, roomy, spread, taken, total
+from moreaugrad.batch import allocate, norm, spread, take_rows, total, write_rows
 from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.envelope.solvers.optimality import judge, unjudged
-from moreaugrad.types import Flags, Images, PerImage, Score, Solution, Watch, unwatched
+from moreaugrad.types import Flags, Images, PerImage, Score, Solution, Watch, ignore_progress
 
 JUMP = 4.0  # a residual this many times the usual one is a step that overshot, not noise
 LOOK = 8  # steps between two looks at who is finished: each look waits for the device
@@ -63,22 +62,34 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class DualAveraging:
-    """u <- (1 - a_t) u - a_t rho g_t, with g_t on fresh noise at delta_t = prox(u).
+    """Dual averaging on fresh noise, the default solver for a smoothed score.
 
-    a_t = (power + 1) / (t + power + 1). Returns prox(-rho * mean of g_t weighted by (t + 1)^late): the
-    threshold acts once, on a low-noise average, so zeros are exact. Early steps on few samples are left out.
-    a_t stays below 1.5 / (1 + rho * curvature measured on the way); an early step that overshot is taken back.
-    With `relative_error`, an image stops once the standard error of its map is that share of the map's norm.
+    u <- (1 - a_t) u - a_t rho g_t with g_t on fresh noise at delta_t = prox(u), a_t = (power + 1) / (t + power + 1).
+    Returns prox(-rho * mean of g_t weighted by (t + 1)^late): the threshold acts once, on a low-noise average, so
+    zeros are exact. Early steps on few samples are left out. a_t stays below 1.5 / (1 + rho * curvature measured on
+    the way); an early step that overshot is taken back.
+
+    Args:
+        budget: most sample-gradients per image, the residual's included; None takes the method's.
+        relative_error: stop an image once the standard error of its map is below this share of the map's norm.
+        power: weight of late gradients in the point where the next one is taken.
+        late: weight of late gradients in the result.
+        burn: largest share of the budget that goes to early steps.
+        few: samples of an early step.
+
+    Example:
+        >>> mg.MoreauGrad(net, solver=mg.DualAveraging(power=8), budget=80).attribute(x, target=3).shape
+        torch.Size([2, 3, 16, 16])
     """
 
-    budget: int | None = None  # most sample-gradients per image, the residual's included; None: the method's
+    budget: int | None = None
     relative_error: float | None = None
-    power: float = 12.0  # how much late gradients weigh in where the next is asked
-    late: float = 0.25  # and in what is returned
-    burn: float = 0.1  # at most this share of the budget goes to early steps
-    few: int = 4  # samples of an early step
+    power: float = 12.0
+    late: float = 0.25
+    burn: float = 0.1
+    few: int = 4
 
-    def run(self, problem: Envelope, watch: Watch = unwatched) -> Solution:
+    def run(self, problem: Envelope, watch: Watch = ignore_progress) -> Solution:
         plan = self.plan(problem.score)
         everyone = torch.arange(len(problem.x), device=problem.x.device)
         found: list[tuple[Int[Tensor, "k"], Solution]] = []
@@ -90,8 +101,8 @@ class DualAveraging:
                 done = self._known(problem, state)
                 if bool(done.any()):
                     ready, rest = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
-                    found.append((who[ready], self._finish(problem.take(ready), taken(state, ready), t + 1, plan)))
-                    who, state = who[rest], taken(state, rest)
+                    found.append((who[ready], self._finish(problem.take(ready), take_rows(state, ready), t + 1, plan)))
+                    who, state = who[rest], take_rows(state, rest)
                     problem = whole.take(who)
             if not len(who):
                 break
@@ -100,9 +111,9 @@ class DualAveraging:
         watch(plan.steps + plan.kept, plan.steps + plan.kept, {})
         if len(found) == 1:
             return found[0][1]
-        everything = roomy(found[0][1], len(everyone))
+        everything = allocate(found[0][1], len(everyone))
         for some, solution in found:
-            put(solution, everything, some)
+            write_rows(solution, everything, some)
         return everything
 
     def plan(self, score: Score) -> Plan:
@@ -139,7 +150,7 @@ class DualAveraging:
         usual = torch.where(fine, state.usual + (residual - state.usual) / good, state.usual)
 
         new = (t + 1) ** self.late
-        # the mean starts anew after the early steps and after an overshoot, then at the last good point
+        # the mean starts again after the early steps and after an overshoot, then at the last good point
         held = (fine & (t != plan.warm)).to(delta.dtype)
         weight, weight2 = held * state.weight + new, held * state.weight2 + new**2
         part, before = spread(new / weight, delta), grad - state.mean
@@ -153,10 +164,9 @@ class DualAveraging:
         u = self._answer(problem, state)
         eta = problem.weight(u)
         delta = problem.prox(u, eta)
-        draws = range(plan.steps, plan.steps + plan.kept)
-        verdict = judge(problem, delta, eta, draws) if plan.kept else unjudged(delta)
+        found = problem.measure(delta, eta, range(plan.steps, plan.steps + plan.kept))
         spent = torch.full((len(delta),), plan.spent(steps), device=delta.device)
-        return Solution(delta, *verdict, eta=eta, gradients=spent, stderr=state.error)
+        return Solution(delta, *found, eta=eta, gradients=spent, stderr=state.error)
 
     def _known(self, problem: Envelope, state: State) -> Flags:
         """Whose map has a standard error, over the entries that it keeps, below the asked share of its norm."""

@@ -12,8 +12,7 @@ from torch import Tensor
 from moreaugrad import validate
 from moreaugrad.batch import total
 from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.envelope.solvers.optimality import judge
-from moreaugrad.types import PerImage, Solution, Watch, unwatched
+from moreaugrad.types import PerImage, Solution, Watch, ignore_progress
 
 STIFF = 4.0  # rho times the curvature above which a mean of gradients is no answer
 Several = Float[Tensor, "k n *shape"]  # one batch per point of the path
@@ -54,7 +53,7 @@ class PathAveraging:
     few: int = 2  # samples of a draw: many small steps find a far solution, few large ones do not
 
     def run(
-        self, problem: Envelope, points: Sequence[tuple[float | None, float | None]], watch: Watch = unwatched
+        self, problem: Envelope, points: Sequence[tuple[float | None, float | None]], watch: Watch = ignore_progress
     ) -> list[Solution] | None:
         """One solution for each (eta, share to keep); None where the score of an image is too stiff for plain means."""
         problems = [replace(problem, eta=0.0 if eta is None else eta, keep=keep) for eta, keep in points]
@@ -125,9 +124,9 @@ class PathAveraging:
         eta = problem.weight(u)
         delta = problem.prox(u, eta)
         draw = 2**32 + point  # fresh noise
-        verdict = judge(problem, delta, eta, range(draw, draw + 1))
+        found = problem.measure(delta, eta, range(draw, draw + 1))
         count = torch.full((len(delta),), spent, device=delta.device)
-        return Solution(delta, *verdict, eta=eta, gradients=count, stderr=state.error[point].sqrt())
+        return Solution(delta, *found, eta=eta, gradients=count, stderr=state.error[point].sqrt())
 
 
 def _telling(delta: Several) -> Several:

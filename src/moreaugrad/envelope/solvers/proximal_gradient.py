@@ -8,9 +8,9 @@ import torch
 
 from moreaugrad import validate
 from moreaugrad.batch import norm, spread, total
-from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.envelope.solvers.optimality import Verdict, judge, tolerance
-from moreaugrad.types import Flags, Images, PerImage, Solution, Watch, unwatched
+from moreaugrad.envelope.envelope import Envelope, Optimality, tolerance
+from moreaugrad.envelope.priors import find_level
+from moreaugrad.types import Flags, Images, PerImage, Solution, Watch, ignore_progress
 
 GROWTH = 1.02  # of the step length after a step that went well: slow, for momentum wants a steady step
 
@@ -33,17 +33,26 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class ProximalGradient:
-    """delta <- prox of (point - s grad f) under |delta|^2/(2 rho) + eta prior, with Nesterov's extrapolation.
+    """Proximal gradient with momentum and restart, the default solver for a deterministic score.
 
-    The quadratic sits in the prox, so rho alone costs no steps. s follows the measured curvature of each
-    image; a step that raises the objective is taken back, without momentum, then at half the length.
-    An image stops where its residual is at most tol (default: what its precision can reach).
+    delta <- prox of (point - s grad f) under |delta|^2/(2 rho) + eta prior, with Nesterov's extrapolation. The
+    quadratic sits in the prox, so rho alone costs no steps. s follows the measured curvature of each image; a step
+    that raises the objective is taken back, without momentum, then at half the length.
+
+    Args:
+        budget: most gradients per image; None takes the method's.
+        tol: residual at which an image counts as solved; None takes what its precision can reach.
+
+    Example:
+        >>> method = mg.MoreauGrad(net, smoothing=None, solver=mg.ProximalGradient(tol=1e-3))
+        >>> method.attribute(x, target=3).shape
+        torch.Size([2, 3, 16, 16])
     """
 
-    budget: int | None = None  # most gradients per image; None: the method's
+    budget: int | None = None
     tol: float | None = None
 
-    def run(self, problem: Envelope, watch: Watch = unwatched) -> Solution:
+    def run(self, problem: Envelope, watch: Watch = ignore_progress) -> Solution:
         steps = validate.steps(self.budget, problem.score.samples)
         state = self.init(problem)
         spent, count = 1, torch.ones_like(state.done, dtype=torch.long)
@@ -59,11 +68,11 @@ class ProximalGradient:
             state = _keep(state, stopped, state.done)
         watch(steps, steps, {"done": state.done})
         if problem.score.random:  # solved on one draw; what that is worth shows on another
-            verdict, count = judge(problem, state.at, state.eta, range(1, 2)), count + 1
+            found, count = problem.measure(state.at, state.eta, range(1, 2)), count + 1
         else:
             residual = problem.residual(state.at, state.grad, state.eta)
-            verdict = Verdict(residual, tolerance(self.tol, state.grad), state.value)
-        return Solution(state.at, *verdict, eta=state.eta, gradients=count * problem.score.samples)
+            found = Optimality(residual, tolerance(self.tol, state.grad), state.value)
+        return Solution(state.at, *found, eta=state.eta, gradients=count * problem.score.samples)
 
     def init(self, problem: Envelope) -> State:
         zero, ones = torch.zeros_like(problem.x), problem.x.new_ones(len(problem.x))
@@ -111,7 +120,7 @@ class ProximalGradient:
         if problem.keep is None:
             eta = problem.weight(there)
             return problem.prior.prox(there, share * state.length * eta), eta
-        amount = problem.prior.level(there, problem.keep)
+        amount = find_level(problem.prior, there, problem.keep)
         return problem.prior.prox(there, amount), amount / (share * state.length)
 
 

@@ -8,16 +8,24 @@ import torch
 
 from moreaugrad import validate
 from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.envelope.solvers.optimality import judge
-from moreaugrad.types import Images, Solution, Watch, unwatched
+from moreaugrad.types import Images, Solution, Watch, ignore_progress
 
 
 @dataclass(frozen=True, slots=True)
 class PaperAlgorithm:
-    """steps times: delta <- prox_{gamma eta}((1 - gamma/rho) delta - gamma * gradient).
+    """Algorithm 1 of the MoreauGrad paper, kept for comparison.
 
-    `tail` > 1 returns the average of the last iterates, as the authors' program does (101); such an
-    average is not sparse. The residual costs one more draw after the last step.
+    steps times: delta <- prox_{gamma eta}((1 - gamma/rho) delta - gamma * gradient). The residual costs one more draw
+    after the last step. Needs a fixed eta.
+
+    Args:
+        steps: updates.
+        gamma: length of an update.
+        tail: number of last iterates to average, as the authors' program does (101); such an average is not sparse.
+
+    Example:
+        >>> mg.MoreauGrad(net, solver=mg.PaperAlgorithm(steps=20)).attribute(x, target=3).shape
+        torch.Size([2, 3, 16, 16])
     """
 
     steps: int = 300
@@ -29,8 +37,11 @@ class PaperAlgorithm:
         validate.positive("gamma", self.gamma)
         validate.at_least("tail", self.tail, 1)
 
-    def run(self, problem: Envelope, watch: Watch = unwatched) -> Solution:
-        validate.fixed_eta("PaperAlgorithm", problem.keep)
+    def run(self, problem: Envelope, watch: Watch = ignore_progress) -> Solution:
+        if problem.keep is not None:
+            raise ValueError(
+                f"PaperAlgorithm needs a fixed eta, got sparsity={problem.keep}; give eta=, or take solver=None"
+            )
         delta = torch.zeros_like(problem.x)
         average = torch.zeros_like(delta)
         for step in range(self.steps):
@@ -47,6 +58,6 @@ class PaperAlgorithm:
 
     def _finish(self, problem: Envelope, delta: Images) -> Solution:
         eta = problem.weight(delta)
-        verdict = judge(problem, delta, eta, range(self.steps, self.steps + 1))
+        found = problem.measure(delta, eta, range(self.steps, self.steps + 1))
         spent = torch.full((len(delta),), (self.steps + 1) * problem.score.samples, device=delta.device)
-        return Solution(delta, *verdict, eta=eta, gradients=spent)
+        return Solution(delta, *found, eta=eta, gradients=spent)

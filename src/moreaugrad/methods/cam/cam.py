@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from moreaugrad.batch import total
-from moreaugrad.methods.call import Call
+from moreaugrad.methods.base import Call
 from moreaugrad.methods.cam.layer_capture import LayerRecord, capture_layers
 from moreaugrad.methods.cam.layer_search import Planes, find_last_layer, find_pooled_head, to_planes, unfit_head
 from moreaugrad.methods.cam.layers import SingleLayerMethod, enlarge
-from moreaugrad.model import targets
-from moreaugrad.types import Outcome, Target
+from moreaugrad.model.inputs import select_target, take_target
+from moreaugrad.results import Explanation
+from moreaugrad.types import Target
 
 PerChannel = Float[Tensor, "n k"]
 Coarse = Float[Tensor, "n 1 h w"]
@@ -55,7 +56,7 @@ class Cam(SingleLayerMethod):
             )
         object.__setattr__(self, "precision", "float32")  # as the comparison with the logit needs it
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         size = self.image_size(call)
         *pooled, head = self.search_layers(call, find_pooled_head)
         linear, given = self.model.get_submodule(head), self.given_layer()
@@ -66,7 +67,7 @@ class Cam(SingleLayerMethod):
 
         def make(record: LayerRecord) -> tuple[Tensor, ...]:
             features = to_planes(name, record.outputs[0], size)
-            return _class_map(name, features, linear, targets.take(call.score.target, record.owners), record.score)
+            return _class_map(name, features, linear, take_target(call.score.target, record.owners), record.score)
 
         coarse, gap, largest = capture_layers(call.score, call.x, self.named_layers([name]), make, gradients=False)
         worst = float((gap / largest.clamp_min(1e-30)).detach().max())
@@ -74,7 +75,7 @@ class Cam(SingleLayerMethod):
         if not worst <= (1e-4 if dtype in (torch.float32, torch.float64) else 16 * torch.finfo(dtype).eps):
             raise unfit_head(f"a map at {name!r} whose mean misses the logit by {worst:.2g} of the largest")
         call.watch(1, 1, {})
-        return Outcome(enlarge(coarse, size), gradients=call.each(0), coarse=coarse)
+        return Explanation(map=enlarge(coarse, size), gradients=call.each(0), coarse=coarse)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,7 @@ class GradCam(SingleLayerMethod):
         if not isinstance(self.relu, bool):
             raise TypeError(f"relu must be True or False, got {self.relu!r}")
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         return _weighted_map(self, call, lambda features, gradient: _channel_means(gradient), self.relu)
 
 
@@ -132,7 +133,7 @@ class GradCamPlusPlus(SingleLayerMethod):
         if not isinstance(self.normalise_alpha, bool):
             raise TypeError(f"normalise_alpha must be True or False, got {self.normalise_alpha!r}")
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         return _weighted_map(self, call, self.channel_weights, relu=True)
 
     def channel_weights(self, features: Planes, gradient: Planes) -> PerChannel:
@@ -156,13 +157,13 @@ def _class_map(
     weight = linear.weight.to(features.dtype)
     bias = weight.new_zeros(len(weight)) if linear.bias is None else linear.bias.to(weight.dtype)
     classes = torch.arange(len(weight), device=weight.device).expand(len(features), -1)
-    chosen = targets.select(classes, target)
+    chosen = select_target(classes, target)
     coarse = _sum_channels(weight[chosen], features)
     gap = (total(coarse) / coarse[0].numel() + bias[chosen] - score).abs()
     return coarse, gap, F.linear(_channel_means(features), weight, bias).abs().amax(1)
 
 
-def _weighted_map(method: SingleLayerMethod, call: Call, weights: Weights, relu: bool) -> Outcome:
+def _weighted_map(method: SingleLayerMethod, call: Call, weights: Weights, relu: bool) -> Explanation:
     """A sum of channels whose weights follow from the gradient."""
     size = method.image_size(call)
     name = method.given_layer() or method.search_layers(call, find_last_layer)[0]
@@ -174,7 +175,7 @@ def _weighted_map(method: SingleLayerMethod, call: Call, weights: Weights, relu:
 
     (coarse,) = capture_layers(call.score, call.x, method.named_layers([name]), make)
     call.watch(1, 1, {})
-    return Outcome(enlarge(coarse, size), gradients=call.each(1), coarse=coarse)
+    return Explanation(map=enlarge(coarse, size), gradients=call.each(1), coarse=coarse)
 
 
 def _sum_channels(weights: PerChannel, features: Planes) -> Coarse:

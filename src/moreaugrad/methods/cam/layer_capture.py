@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.methods.chunks import run_in_chunks
-from moreaugrad.model import targets
+from moreaugrad.model.inputs import Owners
 from moreaugrad.model.prepared import HALF, Engine, numerics
-from moreaugrad.model.score import KINDS, ClassScore
+from moreaugrad.model.score import ClassScore
 from moreaugrad.types import Images, PerImage
 
 
@@ -29,7 +29,7 @@ class LayerRecord:
     """What a chunk of rows left at each layer, in the order of the layers and the dtype of x."""
 
     score: PerImage
-    owners: targets.Owners
+    owners: Owners
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     gradients: tuple[Tensor, ...]  # of the score, with respect to the outputs; empty where none were asked for
@@ -43,7 +43,7 @@ def capture_layers(
     gradients: bool = True,
 ) -> tuple[Tensor, ...]:
     """What `make` computes from each chunk, joined: tensors of one row per image."""
-    original, owners = on_original_model(score), score.everyone(x)
+    original, owners = on_original_model(score), score.owners(x)
 
     def run(rows: Int[Tensor, "r"]) -> tuple[Tensor, ...]:
         with torch.inference_mode(False), torch.enable_grad(), numerics(score.engine.precision, x.is_cuda):
@@ -51,7 +51,7 @@ def capture_layers(
         with torch.set_grad_enabled(score.graph):
             made = make(record)
         for gradient in record.gradients:
-            score.engine.note(gradient)
+            score.engine.check_overflow(gradient)
         return made
 
     return run_in_chunks(score.engine, x, run)
@@ -99,7 +99,7 @@ def first_tensor(output: Any) -> Any:
 
 
 def _record(
-    score: ClassScore, rows: Images, owners: targets.Owners, layers: Mapping[str, nn.Module], gradients: bool
+    score: ClassScore, rows: Images, owners: Owners, layers: Mapping[str, nn.Module], gradients: bool
 ) -> LayerRecord:
     kept: dict[str, tuple[Tensor, Tensor]] = {}
 
@@ -137,14 +137,14 @@ def _record(
     return LayerRecord(finish(value), owners, *(tuple(map(finish, group)) for group in (inputs, outputs, grads)))
 
 
-def _score_rows(score: ClassScore, rows: Images, owners: targets.Owners, gradients: bool) -> PerImage:
+def _score_rows(score: ClassScore, rows: Images, owners: Owners, gradients: bool) -> PerImage:
     if gradients or score.graph:
         leaf = rows.detach().clone().requires_grad_() if score.graph and not rows.requires_grad else rows
-        return score.of_rows(leaf, owners)
+        return score.score_rows(leaf, owners)
     with torch.no_grad():
-        output = score.told(score.engine, rows, owners)
+        output = score.run(rows, owners)
         validate.target_fits(score.target, tuple(output.shape), score.kind)
-        value = targets.select(KINDS[score.kind](output.to(rows.dtype)), targets.take(score.target, owners))
+        value = score.values(output.to(rows.dtype), owners)
     validate.finite_score(value)
     return value
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from moreaugrad.methods.cam import layer_capture as capture
 from moreaugrad.methods.cam.layer_capture import LayerRecord, on_original_model
 from moreaugrad.model.prepared import numerics
-from moreaugrad.model.score import ClassScore, padded_to
+from moreaugrad.model.score import ClassScore, pad
 from moreaugrad.types import Images
 
 ROWS = 2  # of a search: few, but not one, which some models squeeze away
@@ -61,10 +61,10 @@ def trace_modules(score: ClassScore, x: Images) -> tuple[list[ModuleCall], Tenso
             features = to_planes(name, first.detach(), size).float().mean((2, 3))
         calls.append(ModuleCall(name, module, tuple(first.shape), features))
 
-    some, owners = padded_to(x[:rows].detach(), score.everyone(x)[:rows], rows)
+    some, owners = pad(x[:rows].detach(), score.owners(x)[:rows], rows)
     original = on_original_model(score)
     with torch.no_grad(), numerics("float32", x.is_cuda), capture.forward_hooks(modules, note):
-        output = original.told(original.engine.original, some, owners)
+        output = original.run(some, owners, plain=True)
     return calls, output
 
 
@@ -182,7 +182,7 @@ def _layers_with_gradient(score: ClassScore, x: Images, layers: dict[str, nn.Mod
     few = on_original_model(score)
     few.engine.rows = min(ROWS, few.engine.rows)
     # of the logit: another score may be so saturated that no gradient is left
-    logit = replace(few, kind="logit", of=score.everyone(x)[:ROWS], graph=False)
+    logit = replace(few, kind="logit", of=score.owners(x)[:ROWS], graph=False)
     found = capture.capture_layers(logit, x[:ROWS].detach(), layers, largest)
     return [name for name, peak in zip(layers, found, strict=True) if bool(peak.any())]
 

@@ -11,9 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from moreaugrad.methods.base import Method
+from moreaugrad.methods.base import Call, Method
 from moreaugrad.methods.cache import Cache
-from moreaugrad.methods.call import Call
 from moreaugrad.methods.cam.layer_capture import require_module
 from moreaugrad.methods.cam.layer_search import LayerChoice, Size
 from moreaugrad.model.score import ClassScore

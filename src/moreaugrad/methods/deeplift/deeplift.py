@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import Any
@@ -21,16 +21,15 @@ from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.batch import total
+from moreaugrad.methods.base import Call
 from moreaugrad.methods.baseline import BaselineMethod
 from moreaugrad.methods.cache import Cache
-from moreaugrad.methods.call import Call
 from moreaugrad.methods.chunks import run_in_chunks
 from moreaugrad.methods.deeplift.graph_rewrite import Elementwise, Largest, trace_operations
-from moreaugrad.model import targets
-from moreaugrad.model.model_version import mark
-from moreaugrad.model.packing import Packing
-from moreaugrad.model.prepared import Engine, numerics
-from moreaugrad.types import Images, Outcome, PerImage, Target
+from moreaugrad.model.inputs import Packing, select_target, take_argument, take_target
+from moreaugrad.model.prepared import Engine, fingerprint, numerics
+from moreaugrad.results import Explanation
+from moreaugrad.types import Images, PerImage, Target
 
 log = logging.getLogger("moreaugrad")
 
@@ -120,7 +119,7 @@ class DeepLift(Cache, BaselineMethod):
         )
         given = validate.inputs(inputs)
         packing = Packing.of(given)
-        packed = self._baseline(baselines, given, packing)
+        packed = self._pack_baselines(baselines, given, packing)
         assert packed is not None
         parts = (factors if isinstance(factors, tuple) else (factors,), given, packing.split(packed))
         maps = custom_attribution_func(*parts[:count])
@@ -129,14 +128,14 @@ class DeepLift(Cache, BaselineMethod):
         shaped = maps if isinstance(inputs, tuple) else maps[0]
         return (shaped, gap) if return_convergence_delta else shaped
 
-    def _engine(self, x: Images, given: Sequence[Tensor], asked: int | None, graph: bool) -> Engine:
+    def _engine(self, x: Images, given: tuple[Tensor, ...], rows: int | None, graph: bool) -> Engine:
         """As for a map that is to be differentiated: the model as it is, in its own precision."""
-        return super()._engine(x, given, asked, graph=True)
+        return super()._engine(x, given, rows, graph=True)
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         assert call.baseline is not None
-        version = mark(self.forward_func)
-        if version is None:  # what a function holds may have changed
+        version = fingerprint(self.forward_func)
+        if not version:  # what a function holds may have changed
             self.cache.clear()
 
         def run(rows: Int[Tensor, "r"]) -> tuple[Tensor, ...]:
@@ -147,13 +146,13 @@ class DeepLift(Cache, BaselineMethod):
         parts = multipliers * (call.x - call.baseline)
         gap = total(parts) - (after - before)
         _warn_of_gaps(gap, before, after, parts)
-        return Outcome(parts if self.multiply_by_inputs else multipliers, gradients=call.each(2), residual=gap)
+        return Explanation(map=parts if self.multiply_by_inputs else multipliers, gradients=call.each(2), residual=gap)
 
     def _rows(self, call: Call, rows: Int[Tensor, "r"], version: Any) -> tuple[Images, PerImage, PerImage]:
         """Multipliers of these images, and the scores of baseline and image."""
         assert call.baseline is not None
-        owners = call.score.everyone(call.x)[rows].repeat(2)
-        arguments = [targets.row_of(each, owners, call.score.images) for each in call.score.arguments]
+        owners = call.score.owners(call.x)[rows].repeat(2)
+        arguments = [take_argument(each, owners, call.score.images) for each in call.score.arguments]
         with numerics("float32", call.x.is_cuda):
             network = self._network(call, call.x[rows.repeat(2)], arguments, version)
             score = TargetScore(network, call, owners, [each for each in arguments if isinstance(each, Tensor)])
@@ -192,7 +191,7 @@ class TargetScore(nn.Module):
     def __init__(self, network: nn.Module, call: Call, owners: Tensor, arguments: list[Tensor]) -> None:
         super().__init__()
         self.network, self.of, self.arguments = network, call.score, arguments
-        self.target = targets.take(call.score.target, owners)
+        self.target = take_target(call.score.target, owners)
         self.exp = Elementwise(torch.exp)
         self.last = Elementwise(LAST[call.score.kind]) if call.score.kind in LAST else None
         self.values = torch.empty(0)
@@ -200,7 +199,7 @@ class TargetScore(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         output = self.network(*self.of.unpack(rows), *self.arguments)
         validate.target_fits(self.of.target, tuple(output.shape), self.of.kind)
-        score = targets.select(output, self.target)
+        score = select_target(output, self.target)
         if self.last is not None:
             precise = torch.float32 if rows.device.type == "mps" else torch.float64
             score = self.last(self.exp((output - score[:, None]).to(precise)).sum(1))

@@ -9,16 +9,16 @@ from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.batch import spread, total
+from moreaugrad.methods.base import Call
 from moreaugrad.methods.cache import Cache
-from moreaugrad.methods.call import Call
 from moreaugrad.methods.fgvis.gradient_clipping import GuardedModel
 from moreaugrad.methods.mask_optimisation import PHOTO, MaskMethod, class_probabilities, noisy_copies, scale_to_unit
-from moreaugrad.model import targets
-from moreaugrad.model.model_version import mark
-from moreaugrad.model.noise import Smoothing
-from moreaugrad.model.prepared import Engine
+from moreaugrad.model.inputs import Owners, take_argument
+from moreaugrad.model.prepared import Engine, fingerprint
 from moreaugrad.model.score import ClassScore
-from moreaugrad.types import Flags, Images, Outcome, PerImage
+from moreaugrad.model.smoothing import Smoothing
+from moreaugrad.results import Explanation
+from moreaugrad.types import Flags, Images, PerImage
 
 MODES = {"preservation": 1, "deletion": -1}  # the sign of the mask's size in what is minimised
 DEFENCES = ("filter", "clip")
@@ -75,7 +75,10 @@ class FGVis(Cache, MaskMethod):
         if self.lam is not None:
             validate.not_negative("lam", self.lam)
         validate.positive("lr", self.lr)
-        validate.smooth(self.smoothing, Smoothing)
+        if self.smoothing is not None and not isinstance(self.smoothing, Smoothing):
+            raise TypeError(
+                f"smoothing must be a Smoothing or None, got {self.smoothing!r}; write Smoothing(noise_level=0.1)"
+            )
         self._require_budget(self.budget, self._samples)
 
     @property
@@ -86,7 +89,7 @@ class FGVis(Cache, MaskMethod):
     def _samples(self) -> int:
         return 1 if self.smoothing is None else self.smoothing.samples
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         if self.defence is None:
             return _MaskSearch(self, call, call.score).run()
         score = self._defended_score(call)
@@ -96,25 +99,23 @@ class FGVis(Cache, MaskMethod):
     def _defended_score(self, call: Call) -> ClassScore:
         """The score of the defended network, which takes the rows of x as additional arguments."""
         score, x = call.score, call.x
-        owners, unpack = score.everyone(x), score.unpack
+        owners, unpack = score.owners(x), score.unpack
         whole = x.new_zeros(score.images, *x.shape[1:])
         whole[owners] = x
         clean = unpack(whole)
         follow = [isinstance(a, Tensor) and a.ndim > 0 and len(a) == score.images for a in score.arguments]
-        key = (mark(self.forward_func), len(clean), follow, score.engine.precision, score.engine.compile)
+        key = (fingerprint(self.forward_func), len(clean), follow, score.engine.precision, score.engine.compile)
         if self.cache.get("key") != key:
             assert isinstance(self.forward_func, nn.Module)
             network = GuardedModel(self.forward_func, len(clean), follow, clip=self.defence == "clip")
             one = owners[:1]
-            network.probe(
-                [part[one] for part in clean], [targets.row_of(a, one, score.images) for a in score.arguments]
-            )
+            network.probe([part[one] for part in clean], [take_argument(a, one, score.images) for a in score.arguments])
             self.cache.update(key=key, engine=Engine(network, score.engine.precision, score.engine.compile))
         engine: Engine = self.cache["engine"]
         engine.rows = max(1, score.engine.rows // 2)  # x needs the other half
         defended = replace(score, engine=engine, arguments=(*clean, *score.arguments))
-        if engine.body is None:
-            defended.prepare(x, defended.outputs(x))
+        if not engine.is_ready():
+            defended.prepare(x)
         return defended
 
 
@@ -133,15 +134,15 @@ class _MaskSearch:
         self.spent = torch.zeros_like(everyone)
         self.everyone = everyone
 
-    def run(self) -> Outcome:
+    def run(self) -> Explanation:
         method, x = self.method, self.call.x
         if method.lam is not None:
             lam = x.new_full((len(x),), method.lam)
             mask = self.descend(lam, method.budget // self.samples, 0, method.budget // self.samples)
-            return Outcome(self._map(mask), gradients=self.spent, eta=lam)
+            return Explanation(map=self._map(mask), gradients=self.spent, eta=lam)
         return self._search_weight()
 
-    def _search_weight(self) -> Outcome:
+    def _search_weight(self) -> Explanation:
         """Bisects a grid of weights: a larger one makes the map sparser and takes it further from the goal."""
         x, affordable = self.call.x, self.method.budget // self.samples
         grid = x.new_tensor(GRID) * PHOTO / x[0].numel()
@@ -163,7 +164,7 @@ class _MaskSearch:
             rank, eta = torch.where(better, found, rank), torch.where(better, grid[place], eta)
             met = met | meets
             place = place + torch.where(meets, stride, -stride)
-        return Outcome(best, gradients=self.spent, eta=eta, converged=met)
+        return Explanation(map=best, gradients=self.spent, eta=eta, converged=met)
 
     def descend(self, lam: PerImage, steps: int, before: int, whole: int) -> Images:
         """Steps on the mask, from all ones; finished images stay as they are."""
@@ -186,10 +187,10 @@ class _MaskSearch:
         held = ((mask <= 0) & (pull > 0)) | ((mask >= 1) & (pull < 0))
         return (mask - self.method.lr * scale_to_unit(pull.masked_fill(held, 0))).clamp(0, 1)
 
-    def _gradient(self, mask: Images, active: targets.Owners, step: int) -> tuple[PerImage, Images]:
+    def _gradient(self, mask: Images, active: Owners, step: int) -> tuple[PerImage, Images]:
         """p_c of the masked images and its gradient at the mask."""
         x, rows = self.call.x[active], self.score.engine.rows
-        owners = self.score.everyone(self.call.x)[active]
+        owners = self.score.owners(self.call.x)[active]
         values, grads = x.new_empty(len(x)), torch.empty_like(x)
         for some, copies, chunk in noisy_copies(x, self.sigma[active], self.smoothing, self.call.seed, step, rows):
             masked = (copies * mask[some, None]).flatten(0, 1)
@@ -198,7 +199,7 @@ class _MaskSearch:
             grads[some] = (copies * grad.view_as(copies)).mean(1)
         return values, grads
 
-    def _finished(self, probability: PerImage, mask: Images, active: targets.Owners) -> Flags:
+    def _finished(self, probability: PerImage, mask: Images, active: Owners) -> Flags:
         """Deletion ends at the goal of a search, else when the class is no longer the likeliest."""
         if self.keep:
             return torch.zeros_like(probability, dtype=torch.bool)
@@ -214,7 +215,7 @@ class _MaskSearch:
             done[doubtful] = found < likeliest
         return done
 
-    def _meets_goal(self, probability: PerImage, which: targets.Owners | slice = slice(None)) -> Flags:
+    def _meets_goal(self, probability: PerImage, which: Owners | slice = slice(None)) -> Flags:
         """The goal for p_c(e). An image whose class is improbable from the start must lose more."""
         first = self.probability[which]
         return probability >= KEPT * first if self.keep else probability < DROPPED * (2 * first).clamp(max=1)

@@ -56,7 +56,7 @@ class GuardedModel(nn.Module):
         super().__init__()
         self.inputs = inputs  # tensors that the model takes as its input
         self.follow = list(follow)  # which further arguments have a row for each row of the input
-        body = surgery.frozen(model)
+        body = surgery.freeze(model)
         for module in body.modules():
             if getattr(module, "inplace", False):
                 module.inplace = False  # type: ignore[assignment]

@@ -13,17 +13,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from moreaugrad import validate
-from moreaugrad.methods.base import Method
+from moreaugrad.methods.base import Call, Method
 from moreaugrad.methods.cache import Cache
-from moreaugrad.methods.call import Call
 from moreaugrad.methods.chunks import run_in_chunks
 from moreaugrad.methods.mask_network.decoder import MaskNet
 from moreaugrad.methods.mask_network.encoder import TRAIN, Encoder, find_classifier
 from moreaugrad.methods.mask_network.fingerprint import Fingerprint
-from moreaugrad.model import targets
-from moreaugrad.model.model_version import mark
-from moreaugrad.model.prepared import numerics
-from moreaugrad.types import Outcome, Target
+from moreaugrad.model.inputs import take_argument, take_target
+from moreaugrad.model.prepared import fingerprint, numerics
+from moreaugrad.results import Explanation
+from moreaugrad.types import Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,30 +64,30 @@ class MaskNetwork(Cache, Method):
         """The network, as it was stored."""
         return self.network if isinstance(self.network, MaskNet) else load_mask_network(self.network)
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         _require_images(tuple(call.x.shape), len(call.packing.shapes))
         self._check()
         encoder, network = Encoder(find_classifier(self.forward_func), self.trained.stages), self._network(call.x)
-        classes = _class_numbers(call.score.target, call.score.everyone(call.x), self.trained.classes)
+        classes = _class_numbers(call.score.target, call.score.owners(call.x), self.trained.classes)
 
         def run(rows: Int[Tensor, "r"]) -> tuple[Tensor, ...]:
             return (self._masks(call, encoder, network, rows, classes),)
 
         (coarse,) = run_in_chunks(call.score.engine, call.x, run, watch=call.watch)
         large = F.interpolate(coarse, call.x.shape[2:], mode="bilinear", align_corners=False)
-        return Outcome(large.clamp(0, 1), gradients=call.each(0), coarse=coarse)
+        return Explanation(map=large.clamp(0, 1), gradients=call.each(0), coarse=coarse)
 
     def _masks(
         self, call: Call, encoder: Encoder, network: MaskNet, rows: Int[Tensor, "r"], classes: Int[Tensor, "n"]
     ) -> Float[Tensor, "r 1 i j"]:
         score, x = call.score, call.x[rows]
-        owners = score.everyone(call.x)[rows]
-        extra = [targets.row_of(argument, owners, score.images) for argument in score.arguments]
+        owners = score.owners(call.x)[rows]
+        extra = [take_argument(argument, owners, score.images) for argument in score.arguments]
         with numerics("float32", x.is_cuda):
-            answer, maps = encoder(lambda: score.engine.original(score.unpack(x), extra))
+            answer, maps = encoder(lambda: score.engine(score.unpack(x), extra, plain=True))
             output = validate.output(answer, len(x))
             _require_classes(output.reshape(len(x), -1).shape[1], network.classes)
-            if score.unseen and int(rows[0]) == 0:  # once: the target is that of all images
+            if score.unchecked and int(rows[0]) == 0:  # once: the target is that of all images
                 validate.target_fits(score.target, tuple(output.shape), score.kind)
             validate.finite_score(output.detach().reshape(len(x), -1).sum(1))
             found: Tensor = network([each.to(x.dtype) for each in maps], classes[rows], self.confidence)
@@ -104,7 +103,7 @@ class MaskNetwork(Cache, Method):
     def _check(self) -> None:
         """Refuses a classifier with other weights; compares them again only after they changed."""
         model = find_classifier(self.forward_func)
-        version = mark(model)
+        version = fingerprint(model)
         if "version" in self.cache and self.cache["version"] == version:
             return
         if not self.trained.fingerprint.same(Fingerprint.of(model)):
@@ -160,7 +159,7 @@ def _class_numbers(target: Target, owners: Int[Tensor, "n"], classes: int) -> In
     """The class of each image, from every form of a target that names one."""
     if target is None:
         return torch.zeros_like(owners)
-    own = targets.take(target, owners)
+    own = take_target(target, owners)
     if isinstance(own, tuple | int):
         own = [own] * len(owners)
     if isinstance(own, list):

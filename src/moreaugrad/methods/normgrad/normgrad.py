@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.batch import spread
-from moreaugrad.methods.call import Call
+from moreaugrad.methods.base import Call
 from moreaugrad.methods.cam.layer_capture import LayerRecord, capture_layers
 from moreaugrad.methods.cam.layer_search import Planes, find_last_convolution, find_last_layer, to_planes
 from moreaugrad.methods.cam.layers import LayerMethod, enlarge, layer_name
 from moreaugrad.methods.normgrad.receptive_field import POINT, SQUARE, aggregate, aggregate_products, window_of
-from moreaugrad.types import Outcome
+from moreaugrad.results import Explanation
 
 Coarse = Float[Tensor, "n 1 h w"]
 VARIANTS = ("conv1x1", "conv3x3", "scaling", "selective", "bias", "proper")
@@ -81,7 +81,7 @@ class NormGrad(LayerMethod):
             raise ValueError(f"layers must name each module once, got {list(given)}")
         return names
 
-    def compute(self, call: Call) -> Outcome:
+    def compute(self, call: Call) -> Explanation:
         size = self.image_size(call)
         search = find_last_convolution if self.variant == "proper" else find_last_layer
         names = self.given_layers() or self.search_layers(call, search)
@@ -98,9 +98,9 @@ class NormGrad(LayerMethod):
         coarse = capture_layers(call.score, call.x, modules, make)
         call.watch(1, 1, {})
         if len(coarse) == 1:
-            return Outcome(enlarge(coarse[0], size), gradients=call.each(1), coarse=coarse[0])
+            return Explanation(map=enlarge(coarse[0], size), gradients=call.each(1), coarse=coarse[0])
         product = torch.stack([stretch(enlarge(part, size)) for part in coarse]).prod(0)
-        return Outcome(product, gradients=call.each(1))
+        return Explanation(map=product, gradients=call.each(1))
 
     def _layer_map(self, layer: nn.Module, given: Tensor, a: Planes, g: Planes) -> Coarse:
         """What each position adds to the gradient of the weights, aggregated to one number."""
