@@ -13,6 +13,7 @@ from torch import Tensor
 from moreaugrad import validate
 from moreaugrad.attacks.descent import NORMS, Ball, distance
 from moreaugrad.attacks.result import AttackResult
+from moreaugrad.model.prepared import Prepared
 from moreaugrad.model.score import make_score
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch, ignore_progress
 
@@ -106,7 +107,8 @@ class Attack:
     @property
     def network(self) -> Any:
         """The network that is attacked."""
-        return getattr(self.attacked, "forward_func", self.attacked)
+        network = getattr(self.attacked, "forward_func", self.attacked)
+        return network.forward if isinstance(network, Prepared) else network
 
     def perturb(self, inputs: Tensor, target: Target = None, *, callback: Watch | None = None) -> AttackResult:
         """Attacks each input. The model, the inputs and the global random state are left as they were.
