@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.cli.method_options import make_method
-from moreaugrad.data.read import read
+from moreaugrad.data.images import read_image
 from moreaugrad.methods.base import Method
 from moreaugrad.models import load_model
 from moreaugrad.models.classifier import Classifier
@@ -78,7 +78,7 @@ class ExplainBatch:
         items = []
         for key, source in sources:
             try:
-                items.append(read(source, key, target))
+                items.append(Item(key, read_image(source), target))
             except Exception as error:
                 found[key] = Record(key, error=said(error))
         found |= {record.key: record for record in self(items, watch)}
@@ -162,7 +162,7 @@ def _stacked(classifier: Any, image: Any) -> Tensor:
     sources = list(image) if isinstance(image, list | tuple) else [image]
     if not sources:
         raise ValueError("image must be an image or a list of at least one, got an empty list")
-    rows = [classifier.preprocess(read(source).pixels) for source in sources]
+    rows = [classifier.preprocess(read_image(source)) for source in sources]
     if len({row.shape for row in rows}) > 1:
         raise ValueError(
             f"the images of a list must have one size after preprocess, got {sorted({tuple(r.shape) for r in rows})}; "

@@ -15,14 +15,14 @@ from moreaugrad.cli import attack_report
 from moreaugrad.cli.jobs import DONE, class_number, load, prepare
 from moreaugrad.cli.request import Request
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.data.read import read
+from moreaugrad.data.images import read_image
 from moreaugrad.methods.base import Method
 from moreaugrad.metrics import METRICS
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.results import Explanation
 from moreaugrad.studies import setup as contest
 from moreaugrad.studies.setup import Contender
-from moreaugrad.types import Watch, ignore_progress
+from moreaugrad.types import Item, Watch, ignore_progress
 
 SHOWN = ("normalised_distance", "topk_intersection", "ssim", "cosine", "spearman", "centre_shift")
 QUICK = "implicit:5x16"  # a quarter of what the method's own slope costs
@@ -100,7 +100,7 @@ class Affair:
 def attack_image(image: Path, order: Order, request: Request, terminal: Terminal) -> int:
     """OUT/<image>_attack.png and OUT/<image>_attack.json, and a few lines for people."""
     terminal.hear_warnings()
-    item = read(image)
+    item = Item(Path(image).stem, read_image(image))
     stem = request.out / f"{item.key}_attack"
     prepare(request.out, [f"{stem.name}.png", f"{stem.name}.json"], [image])
     classifier = load(request, terminal)
@@ -121,7 +121,7 @@ def _pictured(options: dict[str, Any], classifier: Classifier) -> dict[str, Any]
     file = options.get("target_image")
     if not isinstance(file, str):
         return options
-    return options | {"target_image": classifier.preprocess(read(Path(file)).pixels)[None]}
+    return options | {"target_image": classifier.preprocess(read_image(Path(file)))[None]}
 
 
 def figures(one: Explanation, other: Explanation) -> dict[str, float]:

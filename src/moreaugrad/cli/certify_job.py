@@ -29,10 +29,11 @@ from moreaugrad.cli.jobs import DONE, class_number, load, prepare
 from moreaugrad.cli.method_options import make_method
 from moreaugrad.cli.request import Request
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.data.read import read
+from moreaugrad.data.images import read_image
 from moreaugrad.model.bounded import Clipped, Odds, Votes
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.pixels import in_pixels
+from moreaugrad.types import Item
 
 log = logging.getLogger("moreaugrad")
 
@@ -110,7 +111,7 @@ class Verdict:
 def certify_image(image: Path, asked: Asked, request: Request, terminal: Terminal) -> int:
     """OUT/<image>_certificate.png and OUT/<image>_certificate.json, and the certificate in words."""
     terminal.hear_warnings()
-    item = read(image)
+    item = Item(Path(image).stem, read_image(image))
     stem = request.out / f"{item.key}_certificate"
     prepare(request.out, [f"{stem.name}.png", f"{stem.name}.json"], [image])
     classifier = load(request, terminal)

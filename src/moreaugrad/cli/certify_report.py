@@ -94,10 +94,10 @@ def picture(verdict: Verdict, known: dict[str, Any]) -> Figure:
     case, found = verdict.case, verdict.certificate
     k, units = found.k, _units(case, found)
     top, sure = (None if each is None else _mask(found, each) for each in (found.top(found.map), found.members))
-    marked = certified.Marked(_sizes(found), top if found.norm else None, sure, _legend(found))
+    marked = certified.MarkedMap(_sizes(found), top if found.norm else None, sure, _legend(found))
     alone = next((each.overlap / k for each in verdict.trials if each.kind == NOISE_ALONE), None)
     length = "pixels, 0..1" if case.asked.pixels else "units of the input"
-    promise = certified.Promise(
+    promise = certified.CertifiedCurve(
         known["curve"]["epsilon"],
         [each / k for each in known["curve"]["overlap"]],
         found.epsilon,

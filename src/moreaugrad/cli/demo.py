@@ -10,7 +10,8 @@ from moreaugrad.cli import report
 from moreaugrad.cli.jobs import DONE, load, prepare, side_by_side
 from moreaugrad.cli.request import Request
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.data.read import read
+from moreaugrad.data.images import read_image
+from moreaugrad.types import Item
 
 # together about 700 gradients: well under a minute on two cores
 SHOWN: dict[str, dict[str, Any]] = {
@@ -33,7 +34,7 @@ def run_demo(out: Path, terminal: Terminal) -> int:
     for name, options in SHOWN.items():
         batch = ExplainBatch(classifier, name, options)
         with terminal.bar(name) as watch:
-            (record,) = batch([read(photo, key=f"chelsea_{name}")], watch)
+            (record,) = batch([Item(f"chelsea_{name}", read_image(photo))], watch)
         if record.explanation is None:
             raise RuntimeError(record.error)
         report.write(record, out)

@@ -13,12 +13,12 @@ from moreaugrad.cli import report
 from moreaugrad.cli.method_options import taken
 from moreaugrad.cli.request import Request
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.data.collect import collect, keys
-from moreaugrad.data.read import read
+from moreaugrad.data.images import find_images, read_image, unique_names
 from moreaugrad.model.prepared import MANY
 from moreaugrad.models import load_model
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.plotting import pictures
+from moreaugrad.types import Item
 
 DONE, SOME_FAILED, NOTHING_DONE = 0, 1, 2
 TOGETHER = {"cuda": 64}  # images per call; one by one elsewhere
@@ -27,8 +27,8 @@ TOGETHER = {"cuda": 64}  # images per call; one by one elsewhere
 def explain_files(images: Sequence[str], method: str, request: Request, terminal: Terminal) -> int:
     """Pictures, maps and JSON lines of every image that can be read."""
     terminal.hear_warnings()
-    paths = collect(images, skip=request.out)
-    named = list(zip(keys(paths), paths, strict=True))
+    paths = find_images(images, skip=request.out)
+    named = list(zip(unique_names(paths), paths, strict=True))
     prepare(request.out, (f"{key}{end}" for key, _ in named for end in (".png", ".npz")), paths)
     classifier = load(request, terminal)
     size = TOGETHER.get(classifier.device.type, 1)
@@ -50,7 +50,7 @@ def compare_methods(image: Path, names: Sequence[str], request: Request, termina
     """One picture of several methods. Where `every` one was meant, those that cannot serve the network are left out."""
     terminal.hear_warnings()
     each = _fitting(names, request.options)
-    item = read(image)
+    item = Item(Path(image).stem, read_image(image))
     file = request.out / f"{item.key}_compare.png"
     prepare(request.out, [file.name], [image])
     classifier = load(request, terminal)

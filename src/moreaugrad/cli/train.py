@@ -92,11 +92,12 @@ def cifar10(  # noqa: PLR0913, PLR0917
     Exit code 0: the weights are written; 1: --limit-seconds came first, run it again.
     """
     given = locals()
-    from moreaugrad.training.files import Order, train_cifar10
+    from moreaugrad.training.classifiers import train_cifar10
+    from moreaugrad.training.trainer import TrainingJob
 
     return train_cifar10(
         {name: given[name] for name in (*RECIPE, *RESNET18, *LIPSCHITZ)},
-        Order(data, out, device, compile, restart, limit_seconds),
+        TrainingJob(data, out, device, compile, restart, limit_seconds),
         Terminal(quiet),
     )
 
@@ -121,10 +122,11 @@ def tiny_imagenet(  # noqa: PLR0913, PLR0917
     Exit code 0: the weights are written; 1: --limit-seconds came first, run it again.
     """
     given = locals()
-    from moreaugrad.training.files import Order, train_tiny_imagenet
+    from moreaugrad.training.classifiers import train_tiny_imagenet
+    from moreaugrad.training.trainer import TrainingJob
 
     return train_tiny_imagenet(
         {name: given[name] for name in FINE_TUNING},
-        Order(data, out, device, compile, restart, limit_seconds),
+        TrainingJob(data, out, device, compile, restart, limit_seconds),
         Terminal(quiet),
     )

@@ -55,10 +55,13 @@ def train_mask(  # noqa: PLR0913, PLR0917
     Exit code 0: the network is written; 1: --limit-seconds came first, run it again.
     """
     given = locals()
-    from moreaugrad.training.mask_network import Order, train_mask_network
+    from moreaugrad.training.mask_networks import train_mask_network
+    from moreaugrad.training.trainer import TrainingJob
 
     return train_mask_network(
         {name: given[name] for name in RECIPE},
-        Order(data, model, out, weights, device, restart, limit_seconds),
+        TrainingJob(data, out, device, None, restart, limit_seconds),
+        model,
+        weights,
         Terminal(quiet),
     )

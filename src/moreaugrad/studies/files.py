@@ -12,14 +12,14 @@ from moreaugrad.cli.jobs import load, prepare
 from moreaugrad.cli.request import Request
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.data.arrays import read_cifar10
-from moreaugrad.data.collect import collect, keys
+from moreaugrad.data.images import find_images, unique_names
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.studies.plan import DISTANCE, FLOOR, STRONGEST, Study, names
 from moreaugrad.studies.resumable_csv import Row
 from moreaugrad.studies.run import Standing, run_study
 from moreaugrad.studies.setup import settable, shared_out
 from moreaugrad.studies.sources import Files, Pixels, Source
-from moreaugrad.training.checkpoints import DONE, NOT_FINISHED
+from moreaugrad.training.trainer import DONE, NOT_FINISHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Asked:
     def source(self, classifier: Classifier, out: Path) -> Source:
         if self.data is not None:
             return Pixels(read_cifar10(self.data).x_test[: self.count], classifier)
-        paths = collect(self.images, skip=out)[: self.count]
-        return Files(paths, keys(paths), classifier)
+        paths = find_images(self.images, skip=out)[: self.count]
+        return Files(paths, unique_names(paths), classifier)
 
 
 def study_files(
