@@ -1,7 +1,7 @@
 # Needs git, make and a Python 3.11 or newer with pip and venv; everything else goes into .venv.
-#   make demo   explains a photo in several ways and leaves pictures under demo/
-#   make test   the tests
-#   make paper  the figures of the paper, into OUT (paper/results); QUICK=1: few small images, into build/paper
+#   make demo   explains a photo in several ways and leaves the pictures in demo/
+#   make test   runs the quick tests
+#   make paper  makes the figures of the paper in OUT (paper/results); QUICK=1: few small images, in build/paper
 # Another interpreter: make test PYTHON=python3.13. More workers: make test WORKERS=8.
 
 PYTHON ?= python3
@@ -29,10 +29,10 @@ help:
 
 setup: $(READY)
 
-# The stamp is written last, so an install that was cut short is taken up again by the next make.
+# The stamp is written last, so that the next make repeats an interrupted install.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	    echo "moreaugrad needs Python 3.11 or newer, and $(PYTHON) is not; name another, as in: make PYTHON=python3.13" >&2; \
+	    echo "moreaugrad needs Python 3.11 or newer, and $(PYTHON) is older; choose another, as in: make PYTHON=python3.13" >&2; \
 	    exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
@@ -42,10 +42,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/moreaugrad demo
 
-# Goes on where it was stopped: a figure that is there already is not made again.
+# Resumes where it stopped; figures whose inputs have not changed are skipped.
 paper: $(READY)
 	@test -n "$(MOREAUGRAD_DATA)" || { \
-	    echo "make paper needs the data sets; name their folder, as in: make paper MOREAUGRAD_DATA=DIR" >&2; exit 2; }
+	    echo "make paper needs the data sets; give their folder, as in: make paper MOREAUGRAD_DATA=DIR" >&2; exit 2; }
 	$(BIN)/python -m paper --figure all --data "$(MOREAUGRAD_DATA)" $(if $(QUICK),--quick) --out "$(OUT)"
 
 test: $(READY)
@@ -57,8 +57,7 @@ test-slow: $(READY)
 test-gpu: $(READY)
 	$(BIN)/pytest -m gpu
 
-# The oldest versions that pyproject.toml allows, in an environment of their own. What they themselves
-# have since been told to change is not our concern.
+# The oldest versions that pyproject.toml allows, in an environment of their own. Their own deprecations are ignored.
 test-lowest: $(READY)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/lowest
 	$(BIN)/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct --editable '.[dev]'

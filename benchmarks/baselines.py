@@ -1,8 +1,8 @@
-"""SmoothGrad against Captum's NoiseTunnel around Saliency: same model, photo, number of samples and run.
+"""SmoothGrad against Captum's NoiseTunnel around Saliency: same model, photo and number of samples, in one run.
 
     python -m benchmarks.baselines --data FOLDER [--device cuda] [--samples 256]
 
-Captum is timed with several `nt_samples_batch_size` (by default it takes all samples at once) and judged by its best.
+Captum is timed with several `nt_samples_batch_size` (by default it runs all samples at once), and its best time counts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ GPU = ("compiled float16", "compiled tf32", "float16", "tf32", "float32")
 
 def main() -> None:
     sizes = "2,4,8,16,64,256"
-    asked = record.arguments(__doc__, samples=256, batches=sizes, ways="", repeats=3, photos=1)
-    model, x = photos.load(asked.data, asked.photos, asked.device)
+    args = record.arguments(__doc__, samples=256, batches=sizes, ways="", repeats=3, photos=1)
+    model, x = photos.load(args.data, args.photos, args.device)
     target = int(model(x[:1]).argmax())
     x = x[:1]
     tunnel = NoiseTunnel(Saliency(model))
@@ -32,37 +32,37 @@ def main() -> None:
             x,
             target=target,
             nt_type="smoothgrad",
-            nt_samples=asked.samples,
+            nt_samples=args.samples,
             nt_samples_batch_size=together,
             stdevs=sigma,
             abs=False,
         )
 
     ways: dict[str, Callable[[], Any]] = {}
-    smoothing = mg.Smoothing(noise_level=0.15, samples=asked.samples)
-    for way in asked.ways.split(",") if asked.ways else GPU if x.is_cuda else ("float32",):
+    smoothing = mg.Smoothing(noise_level=0.15, samples=args.samples)
+    for way in args.ways.split(",") if args.ways else GPU if x.is_cuda else ("float32",):
         compiled, precision = way.startswith("compiled "), way.removeprefix("compiled ")
         method = mg.SmoothGrad(model, smoothing, precision=precision, compile=compiled)
-        ways[f"moreaugrad {way}"] = lambda method=method: method.attribute(x, target)
-    for together in map(int, asked.batches.split(",")):
+        ways[f"moreaugrad {way}"] = lambda method=method: method.attribute(x, target=target)
+    for together in map(int, args.batches.split(",")):
         ways[f"captum {together} at a time"] = lambda together=together: captum(together)
-    # in turn, so that a slow moment of the machine hits all alike; the best of each counts
+    # in turn, so that a slow moment of the machine affects all alike; the best time of each counts
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for work in ways.values():
         work()
-    for _ in range(asked.repeats):
+    for _ in range(args.repeats):
         for name, work in ways.items():
-            seconds[name].append(record.timed(asked.device, work)[1])
+            seconds[name].append(record.timed(args.device, work)[1])
     best = {name: min(times) for name, times in seconds.items()}
     rival = min(time for name, time in best.items() if name.startswith("captum"))
-    figures = {
-        "samples": asked.samples,
+    results = {
+        "samples": args.samples,
         "seconds": best,
         "all_seconds": seconds,
         "times_faster_than_captums_best": {n: rival / t for n, t in best.items() if n.startswith("moreaugrad")},
     }
-    print(figures["seconds"], figures["times_faster_than_captums_best"], flush=True)
-    record.store("baselines", asked.device, figures, asked.out)
+    print(results["seconds"], results["times_faster_than_captums_best"], flush=True)
+    record.store("baselines", args.device, results, args.out)
 
 
 if __name__ == "__main__":

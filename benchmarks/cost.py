@@ -1,9 +1,9 @@
-"""What every method costs: sample-gradients, seconds and peak memory, beside Captum and torch-cam where they have it.
+"""The cost of every method: sample-gradients, seconds and peak memory, beside Captum and torch-cam where they have it.
 
     python -m benchmarks.cost --data FOLDER [--device cuda] [--quality fast] [--methods NAMES]
 
-One photo, and a batch of them. Slow methods (those with a budget) take the given quality; empty: their own default.
-A rival runs in turn with the method, on the same images, and is judged by its best of `repeats`.
+One photo, and a batch of them. Methods with a budget run at the given quality, or at their default if it is empty.
+Other libraries run in turn with the method on the same images; the best of `repeats` counts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import gc
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,43 +23,46 @@ from torch import Tensor, nn
 
 import moreaugrad as mg
 from benchmarks import photos, record
-from moreaugrad.cli.method_options import make_method, taken
-from moreaugrad.methods import QUALITY
 
 Rival = Callable[[], Any]
 
 
 def main() -> None:
-    asked = record.arguments(__doc__, photos=16, quality="fast", methods="", repeats=3, long=10.0)
-    model, x = photos.load(asked.data, asked.photos, asked.device)
-    names = (
-        asked.methods.split(",") if asked.methods else [n for n, e in mg.METHODS.items() if "trained" not in e.flags]
-    )
+    args = record.arguments(__doc__, photos=16, quality="fast", methods="", repeats=3, long=10.0)
+    model, x = photos.load(args.data, args.photos, args.device)
+    names = args.methods.split(",") if args.methods else [n for n, e in mg.METHODS.items() if "trained" not in e.flags]
     table: list[dict[str, Any]] = []
     for name in names:
-        options: dict[str, Any] = (
-            {"budget": QUALITY[asked.quality]} if asked.quality and "budget" in taken(name) else {}
-        )
-        if "sparsity" in taken(name):
-            options["sparsity"] = 0.05
-        method = make_method(name, model, options)
+        method = make_method(name, model, args.quality)
+        options = {key: getattr(method, key, None) for key in ("budget", "sparsity")}
         for batch in (x[:1], x):
             with torch.no_grad():
                 target = model(batch).argmax(1)
-            begin_peak(asked.device)
-            found, first = record.timed(asked.device, partial(method.explain, batch, target))
-            ways = {"moreaugrad": partial(method.attribute, batch, target)}
-            ways |= rivals(name, method, model, batch, target)
-            known = {"moreaugrad": (first, peak(asked.device))} if first > asked.long else {}
-            row = {"method": name, "images": len(batch), "gradients": int(found.gradients.max()), **options}
-            table.append(row | measured(ways, known, asked.device, asked.repeats))
+            begin_peak(args.device)
+            found, first = record.timed(args.device, partial(method.explain, batch, target=target))
+            ways = {"moreaugrad": partial(method.attribute, batch, target=target)}
+            ways |= rivals(name, model, batch, target)
+            known = {"moreaugrad": (first, peak(args.device))} if first > args.long else {}
+            row = {"method": name, "images": len(batch), "gradients": int(found.gradients.max())}
+            row |= {key: value for key, value in options.items() if value is not None}
+            table.append(row | measured(ways, known, args.device, args.repeats))
             print(table[-1], flush=True)
-            figures = {"quality": asked.quality or "default", "image_size": list(x.shape[1:]), "table": table}
-            record.store("cost", asked.device, figures, asked.out)  # each time: a run that is cut short is not lost
+            results = {"quality": args.quality or "default", "image_size": list(x.shape[1:]), "table": table}
+            # after every row, so that an interrupted run is not lost
+            record.store("cost", args.device, results, args.out)
+
+
+def make_method(name: str, model: nn.Module, quality: str) -> Any:
+    """The method at the given quality, if it has a budget, and keeping 5 % of the entries, if it is sparse."""
+    entry = mg.METHODS[name]
+    options: dict[str, Any] = {"sparsity": 0.05} if "sparse" in entry.flags else {}
+    if quality and "budget" in {field.name for field in fields(entry.load())}:
+        options["budget"] = quality
+    return entry(model, **options)
 
 
 def measured(ways: dict[str, Rival], known: dict[str, tuple[float, int]], device: str, repeats: int) -> dict[str, Any]:
-    """Best seconds and largest peak memory of each way, in turn; what is `known` took long and is not run again."""
+    """Best seconds and largest peak memory of each way, in turn; those `known` took long and are not run again."""
     seconds = {name: [time] for name, (time, _) in known.items()}
     peaks = {name: most for name, (_, most) in known.items()}
     for _ in range(1 if known else repeats):
@@ -78,7 +82,7 @@ def measured(ways: dict[str, Rival], known: dict[str, tuple[float, int]], device
     return found
 
 
-def rivals(name: str, method: Any, model: nn.Module, x: Tensor, target: Tensor) -> dict[str, Rival]:
+def rivals(name: str, model: nn.Module, x: Tensor, target: Tensor) -> dict[str, Rival]:
     """The same method in other libraries, called as their users call it: at once, and for long sums in chunks."""
     from captum.attr import DeepLift, IntegratedGradients, LayerGradCam, NoiseTunnel, Saliency
 
@@ -96,12 +100,27 @@ def rivals(name: str, method: Any, model: nn.Module, x: Tensor, target: Tensor) 
         return {f"captum {rows} samples": partial(call, nt_samples_batch_size=rows) for rows in fitting}
     if name not in {"cam", "gradcam", "gradcam_plus_plus"}:
         return {}
-    layer = next(iter(method._found.values()))[0]  # the one that it has just used
-    module = method.model.get_submodule(layer)
+    module = find_last_features(model, x)
     found: dict[str, Rival] = {"torchcam": partial(torchcam, name, model, module, x, target)}
     if name == "gradcam":
         found["captum"] = partial(LayerGradCam(model, module).attribute, x, target=target, relu_attributions=True)
     return found
+
+
+def find_last_features(model: nn.Module, x: Tensor) -> nn.Module:
+    """The last module without children that returns feature maps."""
+    found: list[nn.Module] = []
+
+    def note(module: nn.Module, given: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.ndim == 4 and output.shape[-1] > 1:
+            found.append(module)
+
+    hooks = [each.register_forward_hook(note) for each in model.modules() if not list(each.children())]
+    with torch.no_grad():
+        model(x[:1])
+    for hook in hooks:
+        hook.remove()
+    return found[-1]
 
 
 def torchcam(name: str, model: nn.Module, layer: nn.Module, x: Tensor, target: Tensor) -> Any:
@@ -113,7 +132,7 @@ def torchcam(name: str, model: nn.Module, layer: nn.Module, x: Tensor, target: T
 
 
 def begin_peak(device: str) -> None:
-    """Forgets the peak so far: of the GPU's tensors, else of the process, less what it keeps without need."""
+    """Resets the peak: of the GPU's tensors, or of the process after it has returned unused memory."""
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         return

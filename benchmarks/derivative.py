@@ -2,9 +2,9 @@
 
     python -m benchmarks.derivative --data FOLDER [--device cuda] [--photos 4] [--steps 25,200]
 
-The network is the softplus copy of the embedded model. Direction: the cosine, image by image, with the implicit
-derivative on many samples (`--reference STEPSxSAMPLES`), for a random cotangent. On a CPU the peak is
-that of a process of its own for each row, Python and torch included.
+The network is the softplus copy of the default model. Direction means the cosine, for each image, with the implicit
+derivative on many samples (`--reference STEPSxSAMPLES`), for a random cotangent. On a CPU each row runs in its own
+process, whose peak includes Python and torch.
 """
 
 from __future__ import annotations
@@ -21,57 +21,62 @@ from torch import Tensor, nn
 
 import moreaugrad as mg
 from benchmarks import photos, record
-from moreaugrad.studies.setup import slope
+from moreaugrad.envelope.derivative import Derivative, parse_derivative
 
 
 def derivative(
-    model: nn.Module, x: Tensor, target: Tensor, way: mg.Slope, budget: int, device: str
+    model: nn.Module, x: Tensor, target: Tensor, way: Derivative, budget: int, device: str
 ) -> tuple[Tensor, dict[str, Any]]:
-    """The derivative along a fixed cotangent, and what it took."""
-    method = mg.SparseMoreauGrad(model, sparsity=0.05, budget=budget, grad_mode=way)
+    """The derivative along a fixed cotangent, and its cost."""
+    method = mg.SparseMoreauGrad(model, sparsity=0.05, budget=budget, derivative=way)
     cotangent = torch.randn(x.shape, generator=torch.Generator().manual_seed(0)).to(device)
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
     leaf = x.clone().requires_grad_()
-    maps, solve = record.timed(device, lambda: method.attribute(leaf, target, create_graph=True))
+    maps, solve = record.timed(device, lambda: method.attribute(leaf, target=target, create_graph=True))
     (found,), pull = record.timed(device, lambda: torch.autograd.grad(maps, leaf, cotangent))
     on_gpu = device.startswith("cuda")
     peak = torch.cuda.max_memory_allocated() if on_gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     samples = mg.Smoothing().samples
-    facts = {"mode": way.mode, "solver_steps": budget // samples, "seconds_solve": solve, "seconds_derivative": pull}
-    return found, facts | {"gradients": way.cost(samples), "peak_bytes": peak}
+    facts = {
+        "mode": type(way).__name__.lower(),
+        "solver_steps": budget // samples,
+        "seconds_solve": solve,
+        "seconds_derivative": pull,
+    }
+    return found, facts | {"gradients": way.cost(samples, random=True), "peak_bytes": peak}
 
 
-def measured(asked: Namespace, mode: str, count: int) -> tuple[Any, dict[str, Any]]:
-    """One mode after so many steps of the solver; on a GPU the second time, when its kernels are loaded."""
-    model, x = photos.load(asked.data, asked.photos, asked.device)
+def measured(args: Namespace, mode: str, count: int) -> tuple[Any, dict[str, Any]]:
+    """One mode after this number of solver steps; on a GPU the second run counts, when the kernels are loaded."""
+    model, x = photos.load(args.data, args.photos, args.device)
     with torch.no_grad():
         target = model(x).argmax(1)
-    given = (mg.with_softplus(model), x, target, slope(mode), mg.Smoothing().samples * count, asked.device)
-    if asked.device.startswith("cuda"):
+    given = (mg.with_softplus(model), x, target, parse_derivative(mode), mg.Smoothing().samples * count, args.device)
+    if args.device.startswith("cuda"):
         derivative(*given)
     found, facts = derivative(*given)
-    return found.cpu().numpy(), facts  # not a tensor: its memory would end with the process
+    return found.cpu().numpy(), facts  # an array, because the memory of a tensor would end with the process
 
 
 def main() -> None:
     modes = "frozen,implicit,unrolled,covariance"
-    asked = record.arguments(__doc__, photos=4, steps="25,200", modes=modes, reference="24x64")
+    args = record.arguments(__doc__, photos=4, steps="25,200", modes=modes, reference="24x64")
     table: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        # on a CPU the peak is that of a whole process, so each row has one of its own
+        # on a CPU the peak is that of a whole process, so each row runs in a new one
         fresh = multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1)
-        run = measured if asked.device.startswith("cuda") else partial(stack.enter_context(fresh).apply, measured)
-        for count in map(int, asked.steps.split(",")):
-            wanted, _ = _called(run, asked, f"implicit:{asked.reference}", count)
-            for mode in asked.modes.split(","):
-                found, facts = _called(run, asked, mode, count)
+        run = measured if args.device.startswith("cuda") else partial(stack.enter_context(fresh).apply, measured)
+        for count in map(int, args.steps.split(",")):
+            wanted, _ = _called(run, args, f"implicit:{args.reference}", count)
+            for mode in args.modes.split(","):
+                found, facts = _called(run, args, mode, count)
                 ends = (torch.from_numpy(each).flatten(1) for each in (found, wanted))
                 cosine = torch.cosine_similarity(*ends).tolist()
                 table.append({**facts, "cosine_with_reference": cosine})
                 print(table[-1], flush=True)
-                figures = {"images": asked.photos, "reference": asked.reference, "table": table}
-                record.store("derivative", asked.device, figures, asked.out)
+                results = {"images": args.photos, "reference": args.reference, "table": table}
+                record.store("derivative", args.device, results, args.out)
 
 
 def _called(run: Any, *given: Any) -> tuple[Any, dict[str, Any]]:

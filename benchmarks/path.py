@@ -1,4 +1,4 @@
-"""A path of sparsities: what it costs beside one map, and how good its points are beside separate solves.
+"""A path of sparsities: its cost relative to one map, and the quality of its points relative to separate solves.
 
     python -m benchmarks.path --data FOLDER [--device cuda] [--photos 20]
 
@@ -14,22 +14,25 @@ import moreaugrad as mg
 from benchmarks import photos, record
 from benchmarks.objective import objective
 
-SHARES = [0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3]
+SHARES = "0.005,0.01,0.02,0.05,0.1,0.15,0.2,0.3"
 
 
 def main() -> None:
-    asked = record.arguments(__doc__, photos=20, budget=800, fresh=512)
-    model, x = photos.load(asked.data, asked.photos, asked.device)
-    one = mg.SparseMoreauGrad(model, sparsity=0.05, budget=asked.budget, compile=False)
-    one.attribute(x[:1], 0)
-    single, seconds = record.timed(asked.device, lambda: one.explain(x))
-    several = mg.SparseMoreauGrad(model, sparsity=SHARES, budget=asked.budget, compile=False)
-    points, longer = record.timed(asked.device, lambda: several.explain(x))
+    args = record.arguments(__doc__, photos=20, budget=800, fresh=512, shares=SHARES)
+    shares = [float(share) for share in args.shares.split(",")]
+    model, x = photos.load(args.data, args.photos, args.device)
+    one = mg.SparseMoreauGrad(model, sparsity=0.05, budget=args.budget, compile=False)
+    one.attribute(x[:1], target=0)
+    single, seconds = record.timed(args.device, lambda: one.explain(x))
+    several = mg.SparseMoreauGrad(model, sparsity=shares, budget=args.budget, compile=False)
+    points, longer = record.timed(args.device, lambda: several.explain(x))
     table = []
-    for share, point in zip(SHARES, points, strict=True):
-        alone = mg.SparseMoreauGrad(model, eta=point.eta, budget=asked.budget, compile=False).explain(x, single.target)
+    for share, point in zip(shares, points, strict=True):
+        alone = mg.SparseMoreauGrad(model, eta=point.eta, budget=args.budget, compile=False).explain(
+            x, target=single.target
+        )
         values = [
-            objective(model, x, single.target, delta, point.eta, asked.fresh)
+            objective(model, x, single.target, delta, point.eta, args.fresh)
             for delta in (point.delta, alone.delta, torch.zeros_like(x))
         ]
         found, separate, nothing = (float(value.mean()) for value in values)
@@ -44,17 +47,17 @@ def main() -> None:
         }
         table.append(row)
         print(row, flush=True)
-    figures = {
+    results = {
         "photos": len(x),
-        "budget": asked.budget,
+        "budget": args.budget,
         "seconds_of_one_map": seconds,
         "seconds_of_the_path": longer,
         "cost_in_gradients": sum(row["gradients"] for row in table) / int(single.gradients.max()),
         "cost_in_seconds": longer / seconds,
         "table": table,
     }
-    print({key: figures[key] for key in ("cost_in_gradients", "cost_in_seconds")})
-    record.store("path", asked.device, figures, asked.out)
+    print({key: results[key] for key in ("cost_in_gradients", "cost_in_seconds")})
+    record.store("path", args.device, results, args.out)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,26 @@
-"""Photos for the benchmarks: spread evenly over the files of a folder, as the embedded model sees them."""
+"""Photos for the benchmarks: spread evenly over the files of a folder, preprocessed for the default model."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
+from PIL import Image, ImageOps
 from torch import Tensor
 
 import moreaugrad as mg
-from moreaugrad.data.images import read_image
 
 
 def load(folder: Path, count: int, device: str) -> tuple[torch.nn.Module, Tensor]:
-    """The embedded classifier and `count` photos in its input space."""
+    """The default classifier and `count` photos as it takes them."""
     model = mg.load_model("efficientnet_lite0", device=device)
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in {".jpeg", ".jpg", ".png"})
     if len(files) < count:
-        raise SystemExit(f"{count} photos are needed, got {len(files)} in {folder}")
+        raise SystemExit(f"{folder} must hold at least {count} photos, got {len(files)}")
     chosen = files[:: len(files) // count][:count]
-    return model, torch.stack([model.preprocess(read_image(path)) for path in chosen]).to(device)
+    return model, torch.stack([model.preprocess(read_photo(path)) for path in chosen]).to(device)
+
+
+def read_photo(path: Path) -> Image.Image:
+    with Image.open(path) as image:
+        return ImageOps.exif_transpose(image).convert("RGB")

@@ -14,17 +14,16 @@ from matplotlib.figure import Figure
 from benchmarks.record import RESULTS
 
 OUT = RESULTS.parent.parent / "docs" / "speed.png"
-PUBLISHED = 19_200  # gradients of the published algorithm, whose result is the zero of the gap
+PUBLISHED = 19_200  # gradients of the published algorithm, whose result defines a gap of zero
 BLUE, GREY = "#1f5fa8", "#9a9a9a"
 
 
-def stored(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
-    return found
+def read_result(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text())
 
 
 def main(out: Path = OUT) -> None:
-    quality, throughput = stored("quality"), stored("throughput")
+    quality, throughput = read_result("quality"), read_result("throughput")
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     rows = [row for row in quality["table"] if row["solver"] == "DualAveraging"]

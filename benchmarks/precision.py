@@ -1,4 +1,4 @@
-"""What a reduced precision costs, against what the noise of the same budget costs anyway.
+"""How much a reduced precision changes maps, compared with another seed at the same budget.
 
     python -m benchmarks.precision --data FOLDER [--device cuda] [--photos 64]
 
@@ -16,14 +16,14 @@ from benchmarks import photos, record
 
 
 def main() -> None:
-    asked = record.arguments(__doc__, photos=64, budget=800, precisions="tf32,float16,bfloat16")
-    model, x = photos.load(asked.data, asked.photos, asked.device)
+    args = record.arguments(__doc__, photos=64, budget=800, precisions="tf32,float16,bfloat16")
+    model, x = photos.load(args.data, args.photos, args.device)
 
     def maps(precision: str, seed: int = 0, compiled: bool = False) -> Any:
         method = mg.SparseMoreauGrad(
-            model, eta=0.005, budget=asked.budget, seed=seed, precision=precision, compile=compiled
+            model, eta=0.005, budget=args.budget, seed=seed, precision=precision, compile=compiled
         )
-        return method.attribute(x, target).flatten(1)
+        return method.attribute(x, target=target).flatten(1)
 
     with torch.no_grad():
         target = model(x).argmax(1)
@@ -34,7 +34,7 @@ def main() -> None:
 
     seeds = distance(maps("float32", seed=1))
     table = []
-    for precision in asked.precisions.split(","):
+    for precision in args.precisions.split(","):
         for compiled in (False, True) if x.is_cuda and precision == "float16" else (False,):
             lost = distance(maps(precision, compiled=compiled))
             row = {
@@ -48,8 +48,8 @@ def main() -> None:
             }
             table.append(row)
             print(row, flush=True)
-    figures = {"photos": len(x), "budget": asked.budget, "seed_distance": float(seeds.mean()), "table": table}
-    record.store("precision", asked.device, figures, asked.out)
+    results = {"photos": len(x), "budget": args.budget, "seed_distance": float(seeds.mean()), "table": table}
+    record.store("precision", args.device, results, args.out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every benchmark shares: its arguments, a clock, and figures stored with what they depend on."""
+"""What every benchmark shares: its arguments, a timer, and results stored with the command and the hardware."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 RESULTS = Path(__file__).parent / "results"
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def arguments(doc: str | None, data: bool = True, **options: Any) -> argparse.Namespace:
@@ -26,7 +26,7 @@ def arguments(doc: str | None, data: bool = True, **options: Any) -> argparse.Na
     if data:
         parser.add_argument("--data", type=Path, required=True, help="a folder of photos")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, help="folder of the results")
+    parser.add_argument("--out", type=Path, help="folder for the results")
     for name, default in options.items():
         flag = f"--{name.replace('_', '-')}"
         if isinstance(default, bool):
@@ -36,43 +36,43 @@ def arguments(doc: str | None, data: bool = True, **options: Any) -> argparse.Na
     return parser.parse_args()
 
 
-def timed(device: str, work: Callable[[], Found]) -> tuple[Found, float]:
-    """What the work gave, and the seconds until the device was done with it."""
+def timed(device: str, work: Callable[[], Result]) -> tuple[Result, float]:
+    """The result of `work`, and the seconds until the device had finished it."""
     wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
     wait()
     start = time.perf_counter()
-    found = work()
+    result = work()
     wait()
-    return found, time.perf_counter() - start
+    return result, time.perf_counter() - start
 
 
 def hardware(device: str) -> str:
-    """The chip that did the work."""
+    """The name of the GPU or CPU."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
     model = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
     return f"{model.split(':')[-1].strip() or platform.machine()}, {os.cpu_count()} cores"
 
 
-def store(name: str, device: str, figures: dict[str, Any], out: Path | None = None) -> Path:
-    """Writes results/NAME.json (NAME_cpu.json where no GPU worked); replaces an older one."""
+def store(name: str, device: str, results: dict[str, Any], out: Path | None = None) -> Path:
+    """Writes results/NAME.json (NAME_cpu.json if no GPU was used), replacing an older file."""
     packages = ("torch", "torchvision", "timm", "numpy")
     facts = {
         "benchmark": name,
-        "command": " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *_told(sys.argv[1:])]),
+        "command": " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *_options(sys.argv[1:])]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "hardware": hardware(device),
         "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
     }
     path = (out or RESULTS) / f"{name}{'' if device.startswith('cuda') else '_cpu'}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**facts, **figures}, indent=1) + "\n")
+    path.write_text(json.dumps({**facts, **results}, indent=1) + "\n")
     print("stored", path, flush=True)
     return path
 
 
-def _told(words: list[str]) -> list[str]:
-    """The options that bear on the figures: not where they were written to, and of a folder its name."""
+def _options(words: list[str]) -> list[str]:
+    """The options that affect the results: without the output folder, and only the name of a data folder."""
     if "--out" in words:
         at = words.index("--out")
         words = words[:at] + words[at + 2 :]

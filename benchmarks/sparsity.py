@@ -1,4 +1,4 @@
-"""Whether a chosen sparsity is met, and holds when its eta is used again with another seed.
+"""Whether a requested sparsity is reached, and whether its eta gives it again with another seed.
 
 python -m benchmarks.sparsity --data FOLDER [--device cuda] [--photos 20]
 """
@@ -12,13 +12,13 @@ METHODS = (mg.SparseMoreauGrad, mg.GroupSparseMoreauGrad)
 
 
 def main() -> None:
-    asked = record.arguments(__doc__, photos=20, budget=800, shares="0.01,0.05,0.20", groups=True)
-    model, x = photos.load(asked.data, asked.photos, asked.device)
+    args = record.arguments(__doc__, photos=20, budget=800, shares="0.01,0.05,0.20", groups=True)
+    model, x = photos.load(args.data, args.photos, args.device)
     table = []
-    for method in METHODS if asked.groups else METHODS[:1]:
-        for share in map(float, asked.shares.split(",")):
-            found = method(model, sparsity=share, budget=asked.budget).explain(x)
-            again = method(model, eta=found.eta, budget=asked.budget, seed=1)
+    for method in METHODS if args.groups else METHODS[:1]:
+        for share in map(float, args.shares.split(",")):
+            found = method(model, sparsity=share, budget=args.budget).explain(x)
+            again = method(model, eta=found.eta, budget=args.budget, seed=1)
             kept = again.explain(x).kept
             change = 100 * (kept - found.kept).abs()
             row = {
@@ -34,8 +34,8 @@ def main() -> None:
             }
             table.append(row)
             print(row, flush=True)
-    figures = {"photos": len(x), "budget": asked.budget, "table": table}
-    record.store("sparsity", asked.device, figures, asked.out)
+    results = {"photos": len(x), "budget": args.budget, "table": table}
+    record.store("sparsity", args.device, results, args.out)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Sample-gradients per second inside a solve, everything counted, beside what the hardware could do.
+"""Sample-gradients per second inside a solve, everything counted, compared with what the hardware allows.
 
     python -m benchmarks.throughput [--device cuda] [--images 64] [--budget 800] [--models lite0,resnet50,vit]
 
-Two floors for one gradient: its multiplications over the rate of a large matrix product, and its bytes over the
-rate of a large copy, both measured in the same run in the same precision. Bytes: every convolution and linear
-layer reads its input and writes its output once, forward and backward, and nothing else moves.
+Two lower bounds for the time of one gradient: its multiplications over the rate of a large matrix product, and its
+bytes over the rate of a large copy, both measured in the same run in the same precision. Bytes: every convolution and
+linear layer reads its input and writes its output once, forward and backward, and nothing else moves.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def main() -> None:
-    asked = record.arguments(__doc__, False, images=64, budget=800, models="lite0,resnet50,vit", ways="", size=0)
-    kind = torch.device(asked.device).type
-    ways = {name: way for name, way in WAYS[kind].items() if not asked.ways or name in asked.ways.split(",")}
+    args = record.arguments(__doc__, False, images=64, budget=800, models="lite0,resnet50,vit", ways="", size=0)
+    kind = torch.device(args.device).type
+    ways = {name: way for name, way in WAYS[kind].items() if not args.ways or name in args.ways.split(",")}
     table = []
-    rates = {way["precision"]: ceilings(asked.device, str(way["precision"])) for way in ways.values()}
-    for short in asked.models.split(","):
+    rates = {way["precision"]: ceilings(args.device, str(way["precision"])) for way in ways.values()}
+    for short in args.models.split(","):
         name, weights = MODELS[short]
-        model = mg.load_model(name, weights=weights, device=asked.device)
-        size = (asked.size, asked.size) if asked.size else model.size
-        generator = torch.Generator(asked.device).manual_seed(0)
-        x = torch.randn((asked.images, 3, *size), device=asked.device, generator=generator)
+        model = mg.load_model(name, weights=weights, device=args.device)
+        size = (args.size, args.size) if args.size else model.size
+        generator = torch.Generator(args.device).manual_seed(0)
+        x = torch.randn((args.images, 3, *size), device=args.device, generator=generator)
         operations, entries = cost(model, x[:1])
         for way, options in ways.items():
             if short != "lite0" and way not in ("compiled float16", "eager float16", "eager float32"):
                 continue
-            budget = asked.budget if short == "lite0" else max(16, asked.budget // 4)
+            budget = args.budget if short == "lite0" else max(16, args.budget // 4)
             row = {"model": name, "way": way, "budget": budget, **measure(model, x, budget, options)}
             precision = str(options["precision"])
             rate, bandwidth = rates[precision]
@@ -69,19 +69,21 @@ def main() -> None:
             }
             table.append(row)
             print(row, flush=True)
-    told = {name: {"operations_per_second": rate, "bytes_per_second": width} for name, (rate, width) in rates.items()}
-    figures = {"images": asked.images, "measured_ceilings": told, "table": table}
-    record.store("throughput", asked.device, figures, asked.out)
+    measured = {
+        name: {"operations_per_second": rate, "bytes_per_second": width} for name, (rate, width) in rates.items()
+    }
+    results = {"images": args.images, "measured_ceilings": measured, "table": table}
+    record.store("throughput", args.device, results, args.out)
 
 
 def measure(model: nn.Module, x: Tensor, budget: int, options: dict[str, Any]) -> dict[str, Any]:
-    """One solve of all images, after one of a single image that warms up."""
+    """One solve of all images, after a single image as warm-up."""
     method = mg.SparseMoreauGrad(model, eta=0.005, budget=budget, **options)
     device = str(x.device)
-    _, first = record.timed(device, lambda: method.attribute(x[:1], 0))
+    _, first = record.timed(device, lambda: method.attribute(x[:1], target=0))
     if x.is_cuda:
         torch.cuda.reset_peak_memory_stats()
-    found, seconds = record.timed(device, lambda: method.explain(x, 0))
+    found, seconds = record.timed(device, lambda: method.explain(x, target=0))
     spent = int(found.gradients.sum())
     return {
         "gradients_per_second": spent / seconds,
@@ -104,7 +106,7 @@ def cost(model: nn.Module, x: Tensor) -> tuple[int, int]:
         model(x)
     for hook in hooks:
         hook.remove()
-    # an input gradient is the same products and the same traffic once more, with weights transposed
+    # the backward pass repeats the products and the memory traffic with transposed weights
     return 2 * counter.get_total_flops(), 2 * sum(moved)
 
 

@@ -1,4 +1,4 @@
-"""How long a user waits for the map of one photo, imports and the loading of the model apart.
+"""How long a user waits for the map of one photo, without imports and loading the model.
 
 python -m benchmarks.waiting --data FOLDER [--device cpu] [--qualities fast,balanced] [--repeats 3]
 """
@@ -9,24 +9,23 @@ import resource
 
 import moreaugrad as mg
 from benchmarks import photos, record
-from moreaugrad.methods import QUALITY
 
 
 def main() -> None:
-    asked = record.arguments(__doc__, qualities="fast,balanced", repeats=1, budget_of="")
-    model, x = photos.load(asked.data, 1, asked.device)
-    other = dict(pair.split("=") for pair in asked.budget_of.split(",") if pair)
+    args = record.arguments(__doc__, qualities="fast,balanced", repeats=1, budget_of="")
+    model, x = photos.load(args.data, 1, args.device)
+    other = dict(pair.split("=") for pair in args.budget_of.split(",") if pair)
     table = []
-    for quality in asked.qualities.split(","):
-        budget = int(other.get(quality, QUALITY[quality]))
+    for quality in args.qualities.split(","):
+        budget: int | str = int(other[quality]) if quality in other else quality
         seconds = []
-        for _ in range(asked.repeats):
-            method = mg.SparseMoreauGrad(model, sparsity=0.05, budget=budget)  # a new one: nothing is warm
-            seconds.append(record.timed(asked.device, lambda method=method: method.explain(x))[1])
-        table.append({"quality": quality, "gradients": budget, "seconds": seconds})
+        for _ in range(args.repeats):
+            method = mg.SparseMoreauGrad(model, sparsity=0.05, budget=budget)  # a new one, so that nothing is prepared
+            seconds.append(record.timed(args.device, lambda method=method: method.explain(x))[1])
+        table.append({"quality": quality, "gradients": method.budget, "seconds": seconds})
         print(table[-1], flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    record.store("waiting", asked.device, {"table": table, "peak_bytes_of_the_process": peak}, asked.out)
+    record.store("waiting", args.device, {"table": table, "peak_bytes_of_the_process": peak}, args.out)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,12 @@ import moreaugrad as mg
 from moreaugrad.attacks.class_attack import AttackedClassifier, margins
 from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.structured import GroupAdmm, ShortestChange, Structured, SupportAdmm, next_weight, support
-from moreaugrad.envelope.priors import Group
 
 LABELS = torch.arange(12) // 3
 A = torch.randn(3, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 A = A * torch.tensor([6.0, 1.0, 3.0, 0.5], dtype=torch.float64)[LABELS]
 WIDE = torch.full((3, 12), 50.0, dtype=torch.float64)
-FOUR = Group(LABELS[None], (4,))
+FOUR = mg.Group(LABELS).for_batch(A)
 
 
 def solve(problem, slope, steps, like=A):

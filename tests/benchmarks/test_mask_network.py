@@ -1,4 +1,4 @@
-"""The benchmark of mask networks runs from end to end on little work, and its figures mean what they say."""
+"""The benchmark of mask networks runs from end to end on little work, and its results mean what they say."""
 
 import importlib
 import json
@@ -24,7 +24,7 @@ def benchmark(monkeypatch):
     return importlib.import_module("benchmarks.mask_network")
 
 
-def test_it_runs_and_stores_its_figures(benchmark, tmp_path, monkeypatch):
+def test_it_runs_and_stores_its_results(benchmark, tmp_path, monkeypatch):
     generator = np.random.default_rng(0)
     arrays = {f"x_{half}": generator.integers(0, 256, (12, 32, 32, 3), np.uint8) for half in ("train", "test")}
     labels = {f"y_{half}": generator.integers(0, 10, 12, np.uint8) for half in ("train", "test")}
@@ -49,9 +49,11 @@ def test_it_runs_and_stores_its_figures(benchmark, tmp_path, monkeypatch):
 
 def test_ranks_fall_with_the_map_and_break_ties_at_random(benchmark):
     maps = torch.tensor([[[[0.0, 3.0], [1.0, 2.0]]], [[[5.0, 5.0], [5.0, 5.0]]]])
-    ranks = benchmark.falling(maps, torch.Generator().manual_seed(0))
+    ranks = benchmark.rank_pixels(maps, torch.Generator().manual_seed(0))
     assert ranks[0].flatten().tolist() == [3, 0, 2, 1]
-    again = [benchmark.falling(maps, torch.Generator().manual_seed(seed))[1].flatten().tolist() for seed in range(8)]
+    again = [
+        benchmark.rank_pixels(maps, torch.Generator().manual_seed(seed))[1].flatten().tolist() for seed in range(8)
+    ]
     assert all(sorted(each) == [0, 1, 2, 3] for each in again)
     assert len({tuple(each) for each in again}) > 1
 

@@ -91,7 +91,8 @@ class MoreauGrad(NoisyMethod):
         if self.derivative is not None:
             if not isinstance(self.derivative, Derivative):
                 raise TypeError(
-                    f"derivative must be Implicit(), Covariance(), Unrolled(), Frozen() or None, got {self.derivative!r}"
+                    "derivative must be Implicit(), Covariance(), Unrolled(), Frozen() or None, "
+                    f"got {self.derivative!r}"
                 )
             self.derivative.check(self.prior, self.smoothing is not None)
 
@@ -99,8 +100,8 @@ class MoreauGrad(NoisyMethod):
         """The prior itself, from its name or from the class."""
         if callable(vars(type(self)).get("prior")):
             raise TypeError(
-                f"{type(self).__name__} must not define prior() as a method: prior is an option now; give prior=..., or "
-                "define make_prior(call)"
+                f"{type(self).__name__} must not define prior() as a method: prior is an option now; give prior=..., "
+                "or define make_prior(call)"
             )
         prior: Any = self.prior
         if isinstance(prior, str):
@@ -116,7 +117,8 @@ class MoreauGrad(NoisyMethod):
         prior = Zero() if prior is None else prior
         validate.prior(prior)
         object.__setattr__(self, "prior", prior)
-        if isinstance(prior, Zero) and (self.eta is not None or self.sparsity is not None):
+        own_prior = type(self).make_prior is not MoreauGrad.make_prior
+        if isinstance(prior, Zero) and not own_prior and (self.eta is not None or self.sparsity is not None):
             raise ValueError("eta and sparsity need a prior, got none; give prior=L1(), or use SparseMoreauGrad")
 
     def _own_prior(self) -> Prior | None:

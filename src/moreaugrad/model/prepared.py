@@ -365,7 +365,7 @@ def fingerprint(forward: ForwardFunc) -> Any:
 
 
 def _fast(x: Tensor) -> Tensor:
-    """The layout in which convolutions run up to five times faster; in float64 they would be up to seven times slower."""
+    """The layout in which convolutions run up to five times faster; those of float64 would be slower."""
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 and x.dtype != torch.float64 else x
 
 

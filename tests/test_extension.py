@@ -1,0 +1,252 @@
+"""Members from outside the package: one file and one `register` each, in Python, on the command line, in `certify`."""
+
+import importlib
+import json
+import math
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from outside.elastic_net import ElasticNet
+from PIL import Image
+from torch import nn
+
+import moreaugrad as mg
+
+OUTSIDE = Path(__file__).parent / "support" / "outside"
+MEMBERS = ("elastic_net", "input_times_gradient", "flatten_map", "largest_gap", "two_colours")
+for each in MEMBERS:
+    importlib.import_module(f"outside.{each}")
+X = torch.rand(2, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def network():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Softplus(), nn.Flatten(), nn.Linear(144, 3)).double().eval()
+
+
+@pytest.fixture
+def photo(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "photo.png")
+    return str(tmp_path / "photo.png")
+
+
+def test_a_prior_by_its_object_and_by_its_name():
+    options = {"smoothing": None, "budget": 400, "eta": 0.02, "rho": 0.5}
+    one, two = (
+        mg.MoreauGrad(network(), prior=prior, **options).explain(X, 1) for prior in (ElasticNet(), "elastic_net")
+    )
+    assert torch.equal(one.map, two.map)
+    # optimality, written out: u = -rho grad f(x + delta), delta = soft(u, rho eta) / (1 + rho eta ridge)
+    at = (X + one.delta).requires_grad_()
+    (grad,) = torch.autograd.grad(network()(at)[:, 1].sum(), at)
+    u, bound = -0.5 * grad, 0.5 * 0.02
+    wanted = u.sign() * (u.abs() - bound).clamp_min(0) / (1 + bound * 0.1)
+    torch.testing.assert_close(one.delta, wanted, rtol=1e-6, atol=1e-9)
+    assert 0 < one.kept.min() < 1
+
+
+def test_a_prior_with_a_sparsity_and_without_a_weight():
+    found = mg.MoreauGrad(network(), prior=ElasticNet(), budget=80).explain(X, 1)
+    assert found.kept.tolist() == pytest.approx([round(0.05 * 192) / 192] * 2)
+    found = mg.MoreauGrad(network(), prior=ElasticNet(), sparsity=0.25, budget=80).explain(X, 1)
+    assert found.kept.tolist() == pytest.approx([0.25, 0.25])
+
+
+def test_the_map_of_a_prior_can_be_differentiated():
+    w = torch.randn(X.shape, dtype=X.dtype, generator=torch.Generator().manual_seed(1))
+    method = mg.MoreauGrad(network(), prior=ElasticNet(ridge=0.5), eta=0.02, rho=0.5, smoothing=None, budget=2000)
+
+    def loss(x, **options):
+        return (method.attribute(x, 1, **options) * w).sum()
+
+    x = X.clone().requires_grad_()
+    (found,) = torch.autograd.grad(loss(x, create_graph=True), x)
+    way = torch.randn(X.shape, dtype=X.dtype, generator=torch.Generator().manual_seed(2))
+    slope = (loss(X + 1e-5 * way) - loss(X - 1e-5 * way)) / 2e-5
+    assert float((found * way).sum()) == pytest.approx(float(slope), rel=1e-4)
+
+
+def test_a_prior_without_derivatives_is_refused_only_where_they_are_needed():
+    class Bare:
+        value, prox, units = (getattr(ElasticNet, name) for name in ("value", "prox", "units"))
+        ridge = 0.1
+
+    method = mg.MoreauGrad(network(), prior=Bare(), eta=0.02, budget=40)
+    assert method.attribute(X, 1).isfinite().all()
+    with pytest.raises(ValueError, match=r"needs a prior with active, hessian_product, stiffness.*Unrolled\(\)"):
+        method.attribute(X.clone().requires_grad_(), 1, create_graph=True)
+    unrolled = mg.MoreauGrad(network(), prior=Bare(), eta=0.02, budget=40, derivative=mg.Unrolled(steps=2))
+    assert unrolled.attribute(X.clone().requires_grad_(), 1, create_graph=True).requires_grad
+
+
+def certify(method, x=X[:1], **options):
+    assume = mg.Assumptions(curvature=(0.4, 0.4))
+    return mg.certify(method, x, 1, 0.01, assume=assume, **options)[0]
+
+
+def quadratic(x):
+    """Curvature 0.4 everywhere."""
+    flat = x.flatten(1)
+    return torch.stack([0.2 * flat.square().sum(1), flat.sum(1) / 8 + 0.2 * (flat.square().sum(1))], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class ElasticMoreauGrad(mg.MoreauGrad):
+    """A method with a prior of its own, by a subclass."""
+
+    def make_prior(self, call):
+        return ElasticNet()
+
+
+@pytest.mark.parametrize("how", ["object", "name", "subclass"])
+def test_a_prior_is_certified_as_what_it_is(how):
+    options = {"eta": 0.05, "rho": 0.5, "smoothing": None, "budget": 2000}
+    method = {
+        "object": lambda: mg.MoreauGrad(quadratic, prior=ElasticNet(), **options),
+        "name": lambda: mg.MoreauGrad(quadratic, prior="elastic_net", **options),
+        "subclass": lambda: ElasticMoreauGrad(quadratic, prior=mg.L1(), **options),
+    }[how]()
+    found = certify(method)
+    torch.testing.assert_close(found.map, method.attribute(X[:1], 1)[0], rtol=1e-5, atol=1e-7)
+    plain = mg.SparseMoreauGrad(quadratic, **options).attribute(X[:1], 1)[0]
+    assert not torch.allclose(found.map, plain, rtol=1e-3)  # and not the map of L1
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(20):
+        way = torch.randn(X[:1].shape, dtype=X.dtype, generator=generator)
+        other = method.attribute(X[:1] + 0.01 * way / way.norm(), 1)[0]
+        assert found.violations(other, error=1e-6) == ()
+
+
+def test_a_prior_that_does_not_say_it_is_convex_is_not_certified():
+    class Unknown:
+        value, prox, units = (getattr(ElasticNet, name) for name in ("value", "prox", "units"))
+        ridge = 0.1
+
+    with pytest.raises((TypeError, ValueError), match="convex"):
+        certify(mg.MoreauGrad(quadratic, prior=Unknown(), eta=0.05, rho=0.5, smoothing=None))
+
+
+def test_a_method_from_outside():
+    found = mg.METHODS["input_times_gradient"](network()).attribute(X, 1)
+    x = X.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(network()(x)[:, 1].sum(), x)
+    torch.testing.assert_close(found, X * grad)
+
+
+def test_an_attack_from_outside():
+    attack = mg.ATTACKS["flatten_map"](mg.SmoothGrad(network(), samples=4), epsilon=0.5, steps=3)
+    found = attack.perturb(X, 1)
+    assert (found.objective <= found.trace[0]).all()
+    assert (found.l2 <= 0.5 * (1 + 1e-6)).all()
+
+
+def test_a_metric_from_outside():
+    assert mg.METRICS["largest_gap"](X, X + 0.5).tolist() == pytest.approx([0.5, 0.5])
+    assert mg.METRICS["largest_gap"].needs == "pair"
+    assert mg.METRICS["largest_gap"].range == (0.0, math.inf)
+
+
+def test_a_model_from_outside(photo):
+    model = mg.load_model("two_colours")
+    assert mg.explain(model, torch.rand(1, 3, 32, 32), "gradient").map.shape == (1, 3, 32, 32)
+
+
+def command(*arguments):
+    """In a process of its own, where nothing of this one is registered."""
+    imports = [part for name in MEMBERS for part in ("--import", str(OUTSIDE / f"{name}.py"))]
+    whole = [sys.executable, "-m", "moreaugrad.cli.app", *arguments, *imports]
+    found = subprocess.run(whole, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    return found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("explain", "--method", "input_times_gradient"),
+        ("explain", "--method", "moreau", "--prior", "elastic_net", "--eta", "0.001", "--budget", "16"),
+        ("attack", "--method", "smoothgrad", "--attack", "flatten_map", "--samples", "4", "--set", "steps=2"),
+    ],
+    ids=["method", "prior", "attack"],
+)
+def test_members_reach_the_command_line(options, photo, tmp_path):
+    first, *rest = options
+    command(first, photo, "--model", "two_colours", "--target", "1", *rest, "--out", str(tmp_path / "out"), "--quiet")
+    assert list((tmp_path / "out").rglob("*.npz"))
+
+
+def test_members_are_listed(tmp_path):
+    assert "input_times_gradient" in json.dumps(json.loads(command("methods", "--json").stdout))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "member", "error", "words"),
+    [
+        ("prior", "half", type("Half", (), {"value": len, "units": len}), TypeError, "Half without prox; add what"),
+        ("prior", "object", ElasticNet(), TypeError, "a prior must be a class"),
+        ("method", "plain", type("Plain", (), {}), TypeError, "must be a subclass of mg.Method, got Plain"),
+        ("method", "empty", type("Empty", (mg.Method,), {}), TypeError, "Empty without compute"),
+        ("attack", "plain", type("Plain", (), {}), TypeError, "must be a subclass of mg.Attack, got Plain"),
+        ("metric", "three", 3, TypeError, "a metric must be a function, got 3"),
+        ("model", "three", 3, TypeError, "a model must be a function, got 3"),
+        ("prior", "l1", type("L1", (ElasticNet,), {}), ValueError, "must be free, got 'l1'.*choose another name"),
+        ("prior", "two words", ElasticNet, ValueError, "name must be a word"),
+        ("priors", "one", ElasticNet, ValueError, "kind must be one of .*Did you mean 'prior'"),
+    ],
+)
+def test_a_member_that_breaks_its_protocol_is_refused(kind, name, member, error, words):
+    with pytest.raises(error, match=words):
+        mg.register(kind, name)(member)
+
+
+def test_a_member_may_be_registered_twice_when_a_module_is_reloaded():
+    mg.register("prior", "elastic_net")(ElasticNet)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda net: mg.SparseMoreauGrad(net, prior=mg.Group()), ValueError, r"sets its own prior, L1.*use MoreauGrad"),
+        (lambda net: mg.MoreauGrad(net, prior="l2"), ValueError, "prior must be one of .*'l1'"),
+        (
+            lambda net: mg.MoreauGrad(net, prior=ElasticNet),
+            TypeError,
+            r"got the class ElasticNet; write ElasticNet\(\)",
+        ),
+        (lambda net: mg.MoreauGrad(net, prior=3), TypeError, "value, prox and units.*got 3 without"),
+        (lambda net: mg.MoreauGrad(net, eta=0.1), ValueError, "eta and sparsity need a prior, got none; give prior=L1"),
+        (
+            lambda net: mg.SmoothGrad(net, sample=3),
+            TypeError,
+            "SmoothGrad has no option 'sample'; did you mean 'samples'",
+        ),
+        (lambda net: mg.MoreauGrad(net, derivative=3), TypeError, r"derivative must be Implicit\(\).*got 3"),
+        (lambda net: mg.SmoothGrad(net, mg.Smoothing(samples=3), noise_level=0.1), ValueError, "exclude each other"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(make, error, words):
+    with pytest.raises(error, match=words):
+        make(network())
+
+
+def test_a_prior_by_a_method_of_the_class_is_refused_in_words():
+    class Old(mg.SparseMoreauGrad):
+        def prior(self, call):
+            return ElasticNet()
+
+    with pytest.raises(TypeError, match=r"must not define prior\(\) as a method.*make_prior"):
+        Old(network())
+
+
+def test_old_options_warn_and_work():
+    with pytest.warns(DeprecationWarning, match="grad_mode= is now derivative="):
+        assert mg.MoreauGrad(network(), grad_mode="frozen").derivative == mg.Frozen()
+    with pytest.warns(DeprecationWarning, match="apart= is now hessian_step="):
+        assert mg.SmoothGrad(network(), apart=0.5).hessian_step == 0.5
