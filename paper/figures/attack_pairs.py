@@ -61,7 +61,7 @@ class Pair:
     epsilon: float
     before: Tensor
     after: Tensor
-    found: mg.Attacked
+    found: mg.AttackResult
     figures: dict[str, Tensor]  # by metric, one number per image; with floor_ the same for noise alone
 
     def caption(self, image: int) -> str:

@@ -45,16 +45,19 @@ def study(**changes):
     return Study(**told | changes)
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch):
-    monkeypatch.setattr(arena, "TOGETHER", (2, 2))
-    monkeypatch.setattr(robustness, "curves", lambda *args, **options: None)
-    monkeypatch.setattr(robustness.pictures, "write", lambda figure, path: path.touch())
+@pytest.fixture(autouse=True, scope="module")
+def _quick():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arena, "TOGETHER", (2, 2))
+        patch.setattr(robustness, "curves", lambda *args, **options: None)
+        patch.setattr(robustness.pictures, "write", lambda figure, path: path.touch())
+        yield
 
 
-@pytest.fixture
-def finished(tmp_path):
-    return run_study(study(), Smooth(), X, tmp_path / "whole").rows, tmp_path
+@pytest.fixture(scope="module")
+def finished(_quick, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    return run_study(study(), Smooth(), X, folder / "whole").rows, folder
 
 
 def untimed(path):
@@ -163,7 +166,7 @@ def test_the_strongest_counts_the_points_that_travelled(finished):
 def test_a_study_with_travelling_points_goes_on_anywhere(finished, done):
     _, folder = finished
     lines = (folder / "whole" / "rows.csv").read_text().splitlines(keepends=True)
-    again = folder / "again"
+    again = folder / f"again {done}"
     again.mkdir()
     (again / "study.json").write_bytes((folder / "whole" / "study.json").read_bytes())
     (again / "rows.csv").write_text("".join(lines[: 1 + 2 * done]))

@@ -9,9 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from moreaugrad.attacks.base import Attack
-from moreaugrad.attacks.result import Attacked
-from moreaugrad.attacks.victim import outputs
+from moreaugrad.attacks.base import Attack, predict_logits
+from moreaugrad.attacks.result import AttackResult
 from moreaugrad.cli import attack_report
 from moreaugrad.cli.jobs import DONE, class_number, load, prepare
 from moreaugrad.cli.request import Request
@@ -79,7 +78,7 @@ class Duel:
         )
         seconds = {"attack": round(attacked - began, 3), "maps": round(perf_counter() - attacked, 3)}
         by_chance = figures(before, other)
-        said = [outputs(self.classifier, at).double().softmax(1)[0].cpu() for at in (x, found.x)]
+        said = [predict_logits(self.classifier, at).double().softmax(1)[0].cpu() for at in (x, found.x)]
         return Affair(self, x, found, before, after, figures(before, after), by_chance, said[0], said[1], seconds)
 
 
@@ -89,7 +88,7 @@ class Affair:
 
     duel: Duel
     x: Tensor
-    found: Attacked
+    found: AttackResult
     before: Explanation
     after: Explanation
     figures: dict[str, float]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from moreaugrad.attacks.victim import outputs
+from moreaugrad.attacks.base import predict_logits
 from moreaugrad.certificates.certificate import Certificate
 from moreaugrad.cli.certify_curve import curve
 from moreaugrad.cli.certify_trials import NOISE_ALONE, Trial
@@ -31,7 +31,7 @@ ANY = "any"  # in place of an infinite radius
 def facts(verdict: Verdict) -> dict[str, Any]:
     """Everything that is known, as JSON can hold it; what is not a number is null."""
     case, found = verdict.case, verdict.certificate
-    chances = outputs(case.classifier, case.x).double().softmax(1)[0].cpu()
+    chances = predict_logits(case.classifier, case.x).double().softmax(1)[0].cpu()
     predicted, line = int(chances.argmax()), curve(found)
     known = {
         "model": case.classifier.name,

@@ -11,7 +11,7 @@ from typing import Any
 
 from moreaugrad import validate
 from moreaugrad.attacks import ATTACKS
-from moreaugrad.attacks import checks as rules
+from moreaugrad.attacks.base import check_epsilon
 from moreaugrad.methods import METHODS
 from moreaugrad.metrics.maps import require_boolean
 from moreaugrad.studies.setup import BudgetedMethod, attack_options, find_metric, needs_derivative, slope
@@ -102,7 +102,7 @@ class Study:
 
     def _check_terms(self) -> None:
         for epsilon in self.epsilons:
-            rules.epsilon(epsilon)
+            check_epsilon(epsilon)
         for attack in self.attacks:
             ATTACKS[attack]
         for mode in self.own_modes:
