@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import moreaugrad as mg
 from benchmarks import photos, record
-from moreaugrad.cli.method_options import make_method, taken
+from moreaugrad.methods.options import make_method, option_names
 from moreaugrad.methods import QUALITY
 
 Rival = Callable[[], Any]
@@ -37,9 +37,9 @@ def main() -> None:
     table: list[dict[str, Any]] = []
     for name in names:
         options: dict[str, Any] = (
-            {"budget": QUALITY[asked.quality]} if asked.quality and "budget" in taken(name) else {}
+            {"budget": QUALITY[asked.quality]} if asked.quality and "budget" in option_names(name) else {}
         )
-        if "sparsity" in taken(name):
+        if "sparsity" in option_names(name):
             options["sparsity"] = 0.05
         method = make_method(name, model, options)
         for batch in (x[:1], x):

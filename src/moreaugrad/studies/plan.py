@@ -13,6 +13,7 @@ from moreaugrad import validate
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.attacks import checks as rules
 from moreaugrad.methods import METHODS
+from moreaugrad.methods.options import plain
 from moreaugrad.metrics.checks import yes_or_no
 from moreaugrad.studies.setup import Contender, led, metric, settable, slope
 
@@ -153,11 +154,3 @@ class Study:
 def names(text: str) -> list[str]:
     """a, b, c"""
     return [each.strip() for each in text.split(",") if each.strip()]
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return value if value is None or isinstance(value, str | int | float) else repr(value)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from moreaugrad.cli.report import versions
+from moreaugrad.methods.options import versions
 from moreaugrad.model.sharing import shared_engines
 from moreaugrad.plotting import pictures
 from moreaugrad.plotting.curves import curves

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from moreaugrad.attacks.base import Attack
 from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.victim import outputs
-from moreaugrad.cli.method_options import told
+from moreaugrad.methods.options import describe_options
 from moreaugrad.methods.base import Method
 from moreaugrad.studies import setup as contest
 from moreaugrad.studies import summary as tally
@@ -81,7 +81,7 @@ class Arena:
 
     def judges(self) -> dict[str, dict[str, Any]]:
         """All options of the maps that are judged."""
-        return {label: told(method) for label, method in self._judges.items()}
+        return {label: describe_options(method) for label, method in self._judges.items()}
 
     @property
     def device(self) -> torch.device:

@@ -17,7 +17,7 @@ from moreaugrad.attacks import ATTACKS
 from moreaugrad.attacks.base import Attack, MapAttack
 from moreaugrad.attacks.goal import ClassAttack
 from moreaugrad.attacks.result import Attacked
-from moreaugrad.cli.method_options import make_method, taken
+from moreaugrad.methods.options import make_method, option_names
 from moreaugrad.envelope.derivative import Slope
 from moreaugrad.methods.base import Method
 from moreaugrad.metrics import METRICS, Metric
@@ -41,7 +41,7 @@ class Contender:
     scout: int | None = None  # gradients of a map by which attacks are compared before one is judged
 
     def __post_init__(self) -> None:
-        known = taken(self.method)
+        known = option_names(self.method)
         for name in self.options:
             if name not in known:
                 raise unknown(f"an option of {self.method}", name, known)
@@ -52,7 +52,7 @@ class Contender:
     @property
     def has_modes(self) -> bool:
         """Whether its map can be differentiated in several ways."""
-        return "grad_mode" in taken(self.method)
+        return "grad_mode" in option_names(self.method)
 
     def attacked(self, model: Any, mode: str | None = None) -> Method:
         told = {} if mode is None else {"grad_mode": slope(mode)}
@@ -70,7 +70,7 @@ class Contender:
         return None if self.scout is None else self._made(model, self.scout, SCOUT, {})
 
     def _made(self, model: Any, budget: int, stream: int, told: Mapping[str, Any]) -> Method:
-        known, options = taken(self.method), dict(self.options)
+        known, options = option_names(self.method), dict(self.options)
         if "budget" in known:
             options["budget"] = budget
         elif "smoothing" in options:
@@ -168,7 +168,7 @@ def shared_out(
     """
     of_methods: dict[str, dict[str, Any]] = {name: {} for name in methods}
     of_attacks: dict[str, dict[str, Any]] = {name: {} for name in attacks}
-    takers = ({name: taken(name) for name in methods}, {name: settable(name) for name in attacks})
+    takers = ({name: option_names(name) for name in methods}, {name: settable(name) for name in attacks})
     for typed, value in options.items():
         owner, _, option = typed.rpartition(".")
         found = [

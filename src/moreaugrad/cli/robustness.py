@@ -1,0 +1,184 @@
+"""`robustness`: a study of methods under attack, in a folder, and its result in a few lines. Heavy imports inside."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from moreaugrad.attacks import ATTACKS
+from moreaugrad.cli.attack import NAMES, AttackBudget, Budget
+from moreaugrad.cli.options import ModelOptions, Out, PriorOptions, Quiet, Seed, make_folder
+from moreaugrad.cli.terminal import Terminal
+from moreaugrad.methods import METHODS
+from moreaugrad.metrics import METRICS
+
+if TYPE_CHECKING:
+    from moreaugrad.models.classifier import Classifier
+    from moreaugrad.studies.plan import Study
+    from moreaugrad.studies.resumable_csv import StudyRow
+    from moreaugrad.studies.sources import Source
+
+DONE, NOT_FINISHED = 0, 1
+Minutes = Annotated[float | None, typer.Option(help="Stop after the cell in which they have passed.")]
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """The images of a study."""
+
+    images: Annotated[
+        list[str] | None, typer.Argument(help="Image files, folders or patterns.", show_default=False)
+    ] = None
+    data: Annotated[Path | None, typer.Option(help="Instead of images: an .npz file, whose test images are used.")] = None
+    count: Annotated[int | None, typer.Option("--images", help="Use this many images, from the first.")] = None
+
+    def __post_init__(self) -> None:
+        if bool(self.images) == (self.data is not None):
+            raise ValueError("give images or --data, and not both, got " + ("both" if self.images else "neither"))
+        if self.count is not None and self.count < 1:
+            raise ValueError(f"--images must be at least 1, got {self.count}")
+
+    def open(self, classifier: Classifier, out: Path) -> Source:
+        from moreaugrad.data.arrays import read_cifar10
+        from moreaugrad.data.images import find_images, unique_names
+        from moreaugrad.studies.sources import FileSource, PixelSource
+
+        if self.data is not None:
+            return PixelSource(read_cifar10(self.data).x_test[: self.count], classifier)
+        paths = find_images(self.images or (), skip=out)[: self.count]
+        return FileSource(paths, unique_names(paths), classifier)
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """What is compared, and how."""
+
+    methods: Annotated[str, typer.Option(help="Names from `moreaugrad methods`, with commas.")] = (
+        "gradient,smoothgrad,sparse_moreau"
+    )
+    attacks: Annotated[str, typer.Option(help=f"Of {NAMES}, or registered ones, with commas.")] = "topk,noise"
+    norms: Annotated[str, typer.Option(help="Sizes of the change, with commas.")] = "0.3,1,3,10"
+    norm: Annotated[str, typer.Option(help="How sizes are measured: l2 or linf; also plain, for noise.")] = "l2"
+    modes: Annotated[
+        str,
+        typer.Option(
+            "--modes", "--derivatives", help="Derivatives of MoreauGrad maps, with commas; transfer: others' points."
+        ),
+    ] = "frozen,unrolled,implicit"
+    metrics: Annotated[str, typer.Option(help="Metrics of two maps, with commas; also with a flag: ssim:raw.")] = (
+        "normalised_distance,topk_intersection,ssim"
+    )
+    attack_budget: AttackBudget = 400
+    budget: Budget = 1600
+    steps: Annotated[int, typer.Option(help="Steps of the attacks that take steps.")] = 10
+    restarts: Annotated[int, typer.Option(help="Restarts of the attacks that have them.")] = 1
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        for table, names in ((METHODS, self.methods), (ATTACKS, self.attacks), (METRICS, self.metrics)):
+            for name in names.split(","):
+                _ = table[name.strip().partition(":")[0]]
+
+    def make(self, options: Mapping[str, Any]) -> Study:
+        """The study; each option goes to the methods or attacks that take it."""
+        from moreaugrad.studies.plan import Study, split_names
+        from moreaugrad.studies.setup import assign_options, attack_options
+
+        of_methods, of_attacks = assign_options(options, split_names(self.methods), split_names(self.attacks))
+        for name, given in of_attacks.items():
+            for option in ("steps", "restarts"):
+                if option in attack_options(name):
+                    given.setdefault(option, getattr(self, option))
+        return Study(
+            of_methods,
+            of_attacks,
+            tuple(_read_size(each) for each in split_names(self.norms)),
+            self.norm,
+            tuple(split_names(self.modes)),
+            tuple(split_names(self.metrics)),
+            self.budget,
+            self.attack_budget,
+            self.seed,
+        )
+
+
+def robustness(
+    *,
+    source: SourceOptions,
+    study: StudyOptions,
+    options: PriorOptions,
+    model: ModelOptions,
+    out: Out = Path("robustness"),
+    minutes: Minutes = None,
+    quiet: Quiet = False,
+) -> int:
+    """Compare how maps withstand attacks, on equal budgets: OUT/rows.csv, table.csv, curves.png, study.json.
+
+    The same command resumes a study that was stopped. With --sparsity the derivative treats the eta that it chose as a
+    constant, so attacks are weaker than they could be; --set eta=0.005 has no such gap.
+    Exit code 0: done; 1: --minutes came first, run it again.
+    """
+    from moreaugrad.studies.run import run_study
+
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"--minutes must be a positive number, got {minutes}")
+    terminal = Terminal(quiet)
+    terminal.hear_warnings()
+    plan = study.make(options.given())
+    make_folder(out)
+    classifier = model.load(terminal)
+    with terminal.busy("reading the images"):
+        images = source.open(classifier, out)
+    command = shlex.join(["moreaugrad", *sys.argv[1:]])
+    with terminal.bar(f"robustness: {len(images.keys)} images") as watch:
+        result = run_study(
+            plan, classifier, images, out, minutes=minutes, watch=watch, name=model.model, command=command
+        )
+    for line in describe(result.table):
+        terminal.say(line)
+    if result.finished:
+        terminal.say(f"-> {out}: rows.csv, table.csv, curves.png, study.json")
+        return DONE
+    terminal.say(f"stopped after {result.done} of {result.total} cells; the same command goes on from {out}")
+    return NOT_FINISHED
+
+
+def describe(table: list[StudyRow]) -> list[str]:
+    """The distance by method, attack and size: what noise alone does, and what the strongest attack does."""
+    from moreaugrad.studies.plan import DISTANCE, FLOOR, STRONGEST
+
+    found: dict[tuple[str, str], list[StudyRow]] = {}
+    for row in table:
+        if row["metric"] == DISTANCE and (row["mode"], row["over"]) in ((STRONGEST, "valid"), (FLOOR, "all")):
+            found.setdefault((row["method"], row["attack"]), []).append(row)
+    title = f"{DISTANCE.replace('_', ' ')}, median and 95 % interval over images with a valid attack:"
+    lines = [title] if found else []
+    for (label, attack), rows in found.items():
+        lines.append(f"{label}, {'two seeds' if attack == 'none' else attack}: " + "; ".join(map(_cell, rows)))
+    for (label, attack), rows in found.items():
+        others = [each for (name, other), each in found.items() if name == label and other != "none"]
+        reached = [row["median"] for each in others for row in each if row["valid_share"]]
+        if attack == "none" and reached and max(reached) < rows[0]["median"]:
+            lines.append(f"{label}: two seeds differ more than any attack; its maps are mostly noise: raise --budget")
+    return lines
+
+
+def _cell(row: StudyRow) -> str:
+    size = "" if row["epsilon"] == 0 else f"{row['epsilon']:g}: "
+    if not row["valid_share"]:
+        return f"{size}none valid"
+    share = "" if row["valid_share"] == 1 else f" ({row['valid_share']:.0%} valid)"
+    return f"{size}{row['median']:.3f} [{row['low']:.3f}, {row['high']:.3f}]{share}"
+
+
+def _read_size(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--norms must be numbers with commas, got {text!r}") from None
