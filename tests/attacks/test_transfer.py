@@ -243,7 +243,7 @@ def test_noise_of_its_own_is_that_of_the_second_judge(tmp_path):
 def test_flags_of_metrics_are_told_with_a_colon():
     a, b = (torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
     names = ("ssim", "ssim:raw", "normalised_distance:signed", "topk_intersection:signed")
-    found = contest.figures(names, a, b)
+    found = contest.compare_maps(names, a, b)
     assert torch.equal(found["ssim:raw"], METRICS["ssim"](a, b, raw=True))
     assert torch.equal(found["normalised_distance:signed"], METRICS["normalised_distance"](a, b, signed=True))
     assert study(metrics=names).metrics[1:] == names

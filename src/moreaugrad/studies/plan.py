@@ -1,4 +1,4 @@
-"""A study of robustness: which methods, which attacks, how large, on equal terms. Computes nothing.
+"""The plan of a study: which methods, attacks, sizes and budgets. Computes nothing.
 
 The plan is a list of cells in a fixed order; a cell gives one row per image of a block.
 """
@@ -15,44 +15,72 @@ from moreaugrad.attacks import checks as rules
 from moreaugrad.methods import METHODS
 from moreaugrad.methods.options import plain
 from moreaugrad.metrics.checks import yes_or_no
-from moreaugrad.studies.setup import Contender, led, metric, settable, slope
+from moreaugrad.studies.setup import BudgetedMethod, attack_options, find_metric, needs_derivative, slope
 
-DISTANCE = "normalised_distance"  # by which the strongest mode is named
-FLOOR, STRONGEST = "floor", "strongest"  # modes of rows that are no attack, and of those taken from several
-EXACT, NO_SLOPE = "exact", "none"  # modes of methods with one derivative, and of attacks that need none
+DISTANCE = "normalised_distance"  # names the strongest mode
+FLOOR, STRONGEST = "floor", "strongest"  # modes of rows without an attack, and of the strongest of several
+EXACT, NO_DERIVATIVE = "exact", "none"  # modes of methods with one derivative, and of attacks that need none
 TRANSFER = "transfer"  # the mode of points that were found against the other methods
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One method under one attack of one size, led by one slope."""
+    """One method under one attack of one size, along one derivative."""
 
     method: str  # label
-    attack: str = NO_SLOPE
+    attack: str = NO_DERIVATIVE
     epsilon: float = 0.0
     mode: str = FLOOR
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """Equal terms: every map costs `budget` gradients where a method has a choice, `attack_budget` inside attacks.
+    """The plan of a comparison of methods under attack, on equal terms.
 
-    A label of `methods` is the name of a method, or any word whose options name one: {"method": "moreau", ...}.
-    Modes are those of MoreauGrad's `grad_mode`, also with a size, implicit:5x16; and "transfer", for every method the
-    best of the points that were found against the others.
+    Every method is attacked along every derivative it has; for each image the strongest attack counts. Maps are judged
+    with noise that the attack has not seen, and every judged map costs `budget` gradients where a method has a choice.
+    `run_study` carries it out.
+
+    Args:
+        methods: label -> options. A label is the name of a method, or any word whose options name one:
+            `{"sparse": {"method": "sparse_moreau", "eta": 0.01}}`.
+        attacks: name -> options of each attack.
+        epsilons: sizes of the attacks, in the units of the network's input.
+        norm: norm of those sizes, "l2" or "linf".
+        modes: derivatives that lead the attacks, for methods with several: "frozen", "unrolled", "implicit",
+            "covariance", also with steps and samples ("implicit:5x16"); "transfer" tries, for every method, the points
+            that were found against the other methods.
+        metrics: metrics that compare two maps, also with a flag ("ssim:raw"). The normalised distance, which names the
+            strongest mode, is always among them.
+        budget: gradients of a map that is judged.
+        attack_budget: gradients of a map inside an attack.
+        seed: first of the seeds; the attack, its judges and its start each use their own.
+        common_noise: whether the attacked map is judged with the noise of the clean one; False draws fresh noise, as
+            the published protocol does.
+        scout: gradients of the cheaper maps that name the strongest mode, which alone is then judged; None judges all.
+
+    Raises:
+        ValueError: for an unknown name or option, or a budget, size or metric that cannot be used.
+
+    Example:
+        >>> study = mg.Study({"gradient": {}, "moreau": {"rho": 0.5}}, epsilons=(1.0, 3.0), budget=32, attack_budget=16)
+        >>> study.modes_of("moreau", "topk")
+        ('frozen', 'unrolled', 'implicit')
+        >>> len(list(study.cells()))
+        14
     """
 
-    methods: Mapping[str, Mapping[str, Any]]  # label -> options
-    attacks: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"topk": {}})  # name -> options
-    epsilons: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0)  # in the units of the network's input
+    methods: Mapping[str, Mapping[str, Any]]
+    attacks: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"topk": {}})
+    epsilons: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0)
     norm: str = "l2"
     modes: tuple[str, ...] = ("frozen", "unrolled", "implicit")
     metrics: tuple[str, ...] = (DISTANCE, "topk_intersection", "ssim")
     budget: int = 1600
     attack_budget: int = 400
     seed: int = 0
-    common_noise: bool = True  # the attacked map sees the clean one's noise; False: noise of its own, as published
-    scout: int | None = None  # gradients of maps that name the strongest mode, which alone is judged; None: all
+    common_noise: bool = True
+    scout: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("methods", "attacks", "epsilons", "modes"):
@@ -63,8 +91,12 @@ class Study:
                 raise ValueError(f"{name} must differ, got {list(given)!r}")
         if not self.own_modes or (self.transfers and len(self.methods) < 2):
             raise ValueError("transfer must have other attacks to take points from, got one method, or no other mode")
-        for label in self.methods:
-            self._check(label)
+        for label, options in self.methods.items():
+            METHODS[options.get("method", label)]
+            for name in ("budget", "seed", "grad_mode"):
+                if name in options:
+                    raise ValueError(f"{name} must be the same for all methods, got it among the options of {label}")
+            self.budgeted(label)
         self._check_terms()
         object.__setattr__(self, "metrics", tuple(dict.fromkeys((DISTANCE, *self.metrics))))
         object.__setattr__(self, "epsilons", tuple(float(each) for each in self.epsilons))
@@ -77,46 +109,57 @@ class Study:
         for mode in self.own_modes:
             slope(mode)
         for name in self.metrics:
-            metric(name)
+            find_metric(name)
         yes_or_no("common_noise", self.common_noise)
         if self.scout is not None:
             validate.at_least("scout", self.scout, 1)
 
     @classmethod
     def of(cls, methods: str, attacks: str = "topk", steps: int = 10, restarts: int = 1, **options: Any) -> Study:
-        """From names with commas, each with its own defaults; steps and restarts go to the attacks that take them."""
-        told = {"steps": steps, "restarts": restarts}
+        """A study from names, each with its own defaults.
+
+        Args:
+            methods: names of methods, separated by commas.
+            attacks: names of attacks, separated by commas.
+            steps: steps of the attacks that take them.
+            restarts: restarts of the attacks that take them.
+            **options: any other field of the study.
+
+        Returns:
+            The study.
+
+        Example:
+            >>> mg.Study.of("gradient, smoothgrad", "topk, noise", steps=4).attacks
+            {'topk': {'steps': 4, 'restarts': 1}, 'noise': {}}
+        """
+        given = {"steps": steps, "restarts": restarts}
         each = {
-            attack: {name: value for name, value in told.items() if name in settable(attack)}
-            for attack in names(attacks)
+            attack: {name: value for name, value in given.items() if name in attack_options(attack)}
+            for attack in split_names(attacks)
         }
-        return cls({name: {} for name in names(methods)}, each, **options)
+        return cls({name: {} for name in split_names(methods)}, each, **options)
 
-    def _check(self, label: str) -> None:
-        options = self.methods[label]
-        METHODS[options.get("method", label)]
-        for name in ("budget", "seed", "grad_mode"):
-            if name in options:
-                raise ValueError(f"{name} must be the same for all methods, got it among the options of {label}")
-        self.contender(label)
-
-    def contender(self, label: str) -> Contender:
+    def budgeted(self, label: str) -> BudgetedMethod:
+        """The method of a label with the budgets of this study."""
         options = dict(self.methods[label])
-        return Contender(options.pop("method", label), self.budget, self.attack_budget, self.seed, options, self.scout)
+        name = options.pop("method", label)
+        return BudgetedMethod(name, self.budget, self.attack_budget, self.seed, options, self.scout)
 
     @property
     def own_modes(self) -> tuple[str, ...]:
-        """Those that lead an attack on the method itself."""
+        """The modes that attack the method itself."""
         return tuple(mode for mode in self.modes if mode != TRANSFER)
 
     @property
     def transfers(self) -> bool:
+        """Whether points that were found against other methods are tried."""
         return TRANSFER in self.modes
 
     def modes_of(self, label: str, attack: str) -> tuple[str, ...]:
-        if not led(attack):
-            return (NO_SLOPE,)
-        own = self.own_modes if self.contender(label).has_modes else (EXACT,)
+        """The modes in which an attack is made on one method."""
+        if not needs_derivative(attack):
+            return (NO_DERIVATIVE,)
+        own = self.own_modes if self.budgeted(label).has_modes else (EXACT,)
         return (*own, TRANSFER) if self.transfers else own
 
     def cells(self) -> Iterator[Cell]:
@@ -137,8 +180,8 @@ class Study:
                             yield cell
         yield from late
 
-    def sources(self, cell: Cell) -> list[Cell]:
-        """The attacks on the other methods whose points a cell of transfer tries."""
+    def transfer_sources(self, cell: Cell) -> list[Cell]:
+        """The attacks on the other methods whose points a transfer cell tries."""
         return [
             replace(cell, method=label, mode=mode)
             for label in self.methods
@@ -146,11 +189,11 @@ class Study:
             if label != cell.method and mode != TRANSFER
         ]
 
-    def told(self) -> dict[str, Any]:
-        """As JSON can hold it; what it cannot is described."""
+    def as_json(self) -> dict[str, Any]:
+        """The fields as JSON can hold them; objects by their repr."""
         return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
-def names(text: str) -> list[str]:
-    """a, b, c"""
+def split_names(text: str) -> list[str]:
+    """The names in "a, b, c"."""
     return [each.strip() for each in text.split(",") if each.strip()]

@@ -1,6 +1,6 @@
-"""`run_study`: a study on images in memory or on disk, block by block, into a folder that can be gone on with.
+"""Runs a study block by block; the output folder can be resumed.
 
-Writes rows.csv as it goes, study.json before, table.csv and curves.png after. Memory does not grow with the images.
+Writes study.json first, rows.csv as it goes, table.csv and curves.png at the end. Memory does not grow with the images.
 """
 
 from __future__ import annotations
@@ -21,28 +21,36 @@ from moreaugrad.methods.options import versions
 from moreaugrad.model.sharing import shared_engines
 from moreaugrad.plotting import pictures
 from moreaugrad.plotting.curves import curves
-from moreaugrad.studies import resumable_csv as ledger
-from moreaugrad.studies import summary as tally
+from moreaugrad.studies import summary
 from moreaugrad.studies.plan import Study
-from moreaugrad.studies.resumable_csv import Ledger, Row
-from moreaugrad.studies.runner import COLUMNS, COSTS, IDENTITY, Arena
-from moreaugrad.studies.sources import Source, Tensors
+from moreaugrad.studies.resumable_csv import ResumableCsv, StudyRow, describe_study
+from moreaugrad.studies.runner import COLUMNS, COSTS, IDENTITY, StudyRunner
+from moreaugrad.studies.sources import Source, TensorSource
 from moreaugrad.types import Watch, unwatched
 
-TICKS = 100  # of the watcher, per cell
+TICKS = 100  # of the progress watcher, per cell
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How far a study has come."""
+class StudyResult:
+    """What `run_study` has measured so far.
 
-    done: int  # cells
+    Attributes:
+        done: cells that are measured; a cell is one method under one attack of one size, on one block of images.
+        total: cells of the whole study.
+        rows: one dict per image and cell, as in rows.csv: the mode, whether the attack was valid, norms of the change,
+            probabilities before and after, every metric, and what it cost.
+        table: one dict per group of rows and metric, as in table.csv: median with its 95 % interval, mean, counts.
+    """
+
+    done: int
     total: int
-    rows: list[Row]
-    table: list[Row]
+    rows: list[StudyRow]
+    table: list[StudyRow]
 
     @property
     def finished(self) -> bool:
+        """Whether every cell is measured."""
         return self.done == self.total
 
 
@@ -56,54 +64,81 @@ def run_study(
     watch: Watch = unwatched,
     name: str | None = None,
     command: str = "",
-) -> Standing:
-    """Runs all cells that are not in the folder yet; stops after the cell in which `minutes` have passed.
+) -> StudyResult:
+    """Carry out a study, or resume it: measures every cell that is not yet in the folder.
 
-    `images`: preprocessed tensors (N, C, H, W), or a Source. `name`: what to call the model. The attacked maps are
-    of the model's own predictions; each is judged with noise that the attack has not seen, by default the clean map's.
+    Maps explain the model's own predictions. Each attacked map is judged with noise that the attack has not seen, by
+    default the clean map's. Writes study.json, rows.csv, table.csv and curves.png.
+
+    Args:
+        study: the plan.
+        model: a module in evaluation mode, or any callable that returns scores (N, classes).
+        images: preprocessed images (N, C, H, W), or a `Source`.
+        out: the folder; one that holds the same study is resumed.
+        minutes: stop after the cell in which so many minutes have passed; None runs to the end.
+        watch: called with (step, total, info) as the study proceeds.
+        name: name of the model for study.json; default: its class.
+        command: command line for study.json.
+
+    Returns:
+        The rows and the table so far, and whether all cells are done.
+
+    Raises:
+        ValueError: if the folder holds another study, or a method, attack or metric does not fit the model or images.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> study = mg.Study.of("gradient,smoothgrad", steps=1, epsilons=(1.0,), metrics=(), budget=4, attack_budget=2)
+        >>> result = mg.run_study(study, net, x, mkdtemp())
+        >>> result.finished, result.rows[0]["method"], result.rows[0]["mode"]
+        (True, 'gradient', 'floor')
     """
     began = time.monotonic()
-    arena = Arena(study, model, images if isinstance(images, Source) else Tensors(images))
+    runner = StudyRunner(study, model, images if isinstance(images, Source) else TensorSource(images))
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    book = Ledger(folder / "rows.csv", (*COLUMNS, *study.metrics, *COSTS), IDENTITY)
-    ledger.describe(folder / "study.json", arena.configuration(name), _this_run(arena, command), book.path)
-    plan = list(arena.plan())
-    rows, done = book.resume(arena.expected(*each) for each in plan)
+    file = ResumableCsv(folder / "rows.csv", (*COLUMNS, *study.metrics, *COSTS), IDENTITY)
+    describe_study(folder / "study.json", runner.describe(name), _describe_run(runner, command), file.path)
+    plan = list(runner.plan())
+    rows, done = file.resume(runner.identify_rows(*each) for each in plan)
     with shared_engines(model):
         for some, cell in plan[done:]:
             watch(done * TICKS, len(plan) * TICKS, {"cell": cell})
-            new = arena.measure(some, cell, rows, partial(_within, watch, done, len(plan)))
-            book.append(new)
+            new = runner.measure(some, cell, rows, partial(_watch_cell, watch, done, len(plan)))
+            file.append(new)
             rows += new
             done += 1
             if minutes is not None and time.monotonic() - began >= 60 * minutes:
                 break
-    return Standing(done, len(plan), rows, write(study, rows, folder))
+    return StudyResult(done, len(plan), rows, write_summary(study, rows, folder))
 
 
-def _within(watch: Watch, done: int, cells: int, step: int, total: int, info: Mapping[str, Any]) -> None:
-    """The steps of an attack as parts of its cell."""
+def _watch_cell(watch: Watch, done: int, cells: int, step: int, total: int, info: Mapping[str, Any]) -> None:
+    """Report the steps of an attack as parts of its cell."""
     watch(done * TICKS + TICKS * step // max(total, 1), cells * TICKS, info)
 
 
-def _this_run(arena: Arena, command: str) -> dict[str, Any]:
-    """When, where and by which command; also what the judges' methods are by default, which the study does not say."""
-    device = arena.device
+def _describe_run(runner: StudyRunner, command: str) -> dict[str, Any]:
+    """When, where and by which command; and the options of the judged methods, defaults included."""
+    device = runner.device
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    found = {"date": when, "command": command, "device": f"{device} ({card})", "versions": versions()}
-    return found | {"methods": arena.judges()}
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command,
+        "device": f"{device} ({card})",
+        "versions": versions(),
+        "methods": runner.judge_options(),
+    }
 
 
-def write(study: Study, rows: Sequence[Row], folder: Path) -> list[Row]:
-    """table.csv and curves.png of what is there."""
-    found = tally.table(rows, study.metrics)
-    ledger.write_csv(folder / "table.csv", tally.TABLE, found)
+def write_summary(study: Study, rows: Sequence[StudyRow], folder: Path) -> list[StudyRow]:
+    """Write table.csv and curves.png of the rows."""
+    table = summary.summarise(rows, study.metrics)
+    ResumableCsv(folder / "table.csv", summary.TABLE).rewrite(table)
     count = len({row["image"] for row in rows})
     note = (
         f"{count} images; the strongest slope of each, images with a valid attack; bands: 95 % of the median; "
-        f"hollow: under {tally.MOSTLY:.0%} valid; dashed: two seeds, no attack"
+        f"hollow: under {summary.MOSTLY:.0%} valid; dashed: two seeds, no attack"
     )
-    pictures.write(curves(tally.Summaries.of(found).panels(study), note=note), folder / "curves.png")
-    return found
+    pictures.write(curves(summary.make_panels(study, table), note=note), folder / "curves.png")
+    return table

@@ -1,4 +1,4 @@
-"""Where the cells of a study are measured: attack, judge, rows. Everything is made, and so checked, before the first.
+"""Measures the cells of a study: attack, judge, rows. Everything is made, and so checked, before the first call.
 
 Holds one block of images and its clean maps at a time. Writes no file.
 """
@@ -19,11 +19,11 @@ from moreaugrad.attacks.result import Attacked
 from moreaugrad.attacks.victim import outputs
 from moreaugrad.methods.options import describe_options
 from moreaugrad.methods.base import Method
-from moreaugrad.studies import setup as contest
-from moreaugrad.studies import summary as tally
-from moreaugrad.studies.plan import EXACT, FLOOR, NO_SLOPE, STRONGEST, TRANSFER, Cell, Study
-from moreaugrad.studies.resumable_csv import Row, written
+from moreaugrad.studies.plan import EXACT, FLOOR, NO_DERIVATIVE, STRONGEST, TRANSFER, Cell, Study
+from moreaugrad.studies.resumable_csv import StudyRow, format_value
+from moreaugrad.studies.setup import compare_maps, is_valid, make_attack
 from moreaugrad.studies.sources import Source, fingerprint
+from moreaugrad.studies.summary import choose_strongest
 from moreaugrad.types import Counts, Images, Watch
 
 IDENTITY = ("image", "key", "method", "attack", "norm", "epsilon", "mode")
@@ -33,13 +33,13 @@ COLUMNS = (
     *("l2", "linf", "pixels_l2", "pixels_linf", "objective_before", "objective"),
 )
 COSTS = ("attack_gradients", "map_gradients", "winner", "seconds")
-ENTRIES = 8 * 3 * 224 * 224  # of a block of images, about
+ENTRIES = 8 * 3 * 224 * 224  # about so many entries in a block of images
 TOGETHER = (8, 64)  # fewest and most images of a block
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Images that are attacked together, and what the model says of them."""
+    """Images that are attacked together, and the model's outputs for them."""
 
     some: slice
     x: Images
@@ -50,37 +50,37 @@ class Block:
         return self.logits.argmax(1)
 
 
-class Arena:
-    """A study on a model and images, ready to be measured cell by cell, in the order of the plan."""
+class StudyRunner:
+    """A study on a model and images, measured cell by cell in the order of the plan."""
 
     def __init__(self, study: Study, model: Any, source: Source) -> None:
         self.study, self.model, self.source = study, model, source
-        contenders = {label: study.contender(label) for label in study.methods}
-        self._judges = {label: each.judged(model) for label, each in contenders.items()}
-        self._seconds = {label: each.judged(model, second=True) for label, each in contenders.items()}
-        self._scouts = {label: each.scouting(model) for label, each in contenders.items()}
+        methods = {label: study.budgeted(label) for label in study.methods}
+        self._judges = {label: each.make_judge(model) for label, each in methods.items()}
+        self._seconds = {label: each.make_judge(model, second=True) for label, each in methods.items()}
+        self._scouts = {label: each.make_scout(model) for label, each in methods.items()}
         self._attacks: dict[Cell, Attack] = {}
         made: dict[tuple[str, str], Method] = {}
         for cell in study.cells():
             if cell.mode not in (FLOOR, STRONGEST):
-                mode = None if cell.mode in (EXACT, NO_SLOPE, TRANSFER) else cell.mode
+                mode = None if cell.mode in (EXACT, NO_DERIVATIVE, TRANSFER) else cell.mode
                 key = (cell.method, cell.mode)
                 if key not in made:
-                    made[key] = contenders[cell.method].attacked(model, mode)
-                self._attacks[cell] = contest.make_attack(
+                    made[key] = methods[cell.method].make_attacked(model, mode)
+                self._attacks[cell] = make_attack(
                     cell.attack, made[key], cell.epsilon, study.norm, study.seed, study.attacks[cell.attack]
                 )
         first = source.load(slice(0, 1))
         nothing = torch.zeros_like(first)
-        contest.figures(study.metrics, nothing, nothing)  # a metric that cannot judge such maps says so now
+        compare_maps(study.metrics, nothing, nothing)  # a metric that cannot judge such maps says so now
         fewest, most = TOGETHER
         self.together = max(fewest, min(most, ENTRIES // first[0].numel()))
         self._block: Block | None = None
         self._clean: dict[tuple[Any, ...], tuple[Images, Counts]] = {}  # maps of the block
         self._points: dict[Cell, Images] = {}  # of the block, where they are needed again
 
-    def judges(self) -> dict[str, dict[str, Any]]:
-        """All options of the maps that are judged."""
+    def judge_options(self) -> dict[str, dict[str, Any]]:
+        """All options of the judged methods, defaults included."""
         return {label: describe_options(method) for label, method in self._judges.items()}
 
     @property
@@ -89,10 +89,10 @@ class Arena:
         found = next(parts, None)
         return self.source.load(slice(0, 1)).device if found is None else found.device
 
-    def configuration(self, name: str | None) -> dict[str, Any]:
-        """What must be the same for a folder to be gone on with."""
+    def describe(self, name: str | None) -> dict[str, Any]:
+        """What must be the same for a folder to be resumed."""
         return {
-            "study": self.study.told(),
+            "study": self.study.as_json(),
             "model": {"name": name or type(self.model).__name__, "weights": fingerprint(self.model)},
             "images": {"count": len(self.source.keys), "digest": self.source.digest(), "together": self.together},
             "device": self.device.type,
@@ -104,119 +104,123 @@ class Arena:
             some = slice(start, min(start + self.together, len(self.source.keys)))
             yield from ((some, cell) for cell in self.study.cells())
 
-    def expected(self, some: slice, cell: Cell) -> list[Row]:
-        """What tells the rows of a cell from all others."""
+    def identify_rows(self, some: slice, cell: Cell) -> list[StudyRow]:
+        """The columns that tell the rows of a cell from all others."""
         of = {"method": cell.method, "attack": cell.attack, "norm": self.study.norm, "epsilon": cell.epsilon}
         return [
             {"image": number, "key": self.source.keys[number], **of, "mode": cell.mode}
             for number in range(some.start, some.stop)
         ]
 
-    def measure(self, some: slice, cell: Cell, before: Sequence[Row], watch: Watch) -> list[Row]:
+    def measure(self, some: slice, cell: Cell, before: Sequence[StudyRow], watch: Watch) -> list[StudyRow]:
         """The rows of a cell; `before` are all rows of the plan up to it."""
         size = some.stop - some.start
         if cell.mode == STRONGEST:
-            return self._strongest(some, cell, before, watch)
+            return self._choose_strongest(some, cell, before, watch)
         began = time.perf_counter()
-        facts = self._floor(some, cell) if cell.mode == FLOOR else self._attacked(some, cell, watch)
+        facts = self._measure_floor(some, cell) if cell.mode == FLOOR else self._measure_attack(some, cell, watch)
         facts["seconds"] = round((time.perf_counter() - began) / size, 4)
-        columns = {name: _listed(value, size) for name, value in facts.items()}
+        columns = {name: _per_image(value, size) for name, value in facts.items()}
         return [
             row | {name: column[place] for name, column in columns.items()}
-            for place, row in enumerate(self.expected(some, cell))
+            for place, row in enumerate(self.identify_rows(some, cell))
         ]
 
-    def _strongest(self, some: slice, cell: Cell, before: Sequence[Row], watch: Watch) -> list[Row]:
-        """Of the modes of each image; their rows are among those of the block, which come last."""
+    def _choose_strongest(self, some: slice, cell: Cell, before: Sequence[StudyRow], watch: Watch) -> list[StudyRow]:
+        """The strongest mode of each image; the rows of its block are the last."""
         block = before[-(some.stop - some.start) * len(list(self.study.cells())) :]
         of = {"method": cell.method, "attack": cell.attack, "epsilon": cell.epsilon}
-        # a label that looks like a number is one when it is read back
-        mine = [row for row in block if all(written(row[name]) == written(value) for name, value in of.items())]
+        # a label that looks like a number comes back from the file as one
+        mine = [
+            row for row in block if all(format_value(row[name]) == format_value(value) for name, value in of.items())
+        ]
         best = [
-            tally.strongest([row for row in mine if row["image"] == number], self.study.metrics)
+            choose_strongest([row for row in mine if row["image"] == number], self.study.metrics)
             for number in range(some.start, some.stop)
         ]
-        return best if self.study.scout is None else self._judged(some, cell, best, watch)
+        return best if self.study.scout is None else self._judge_winners(some, cell, best, watch)
 
-    def _judged(self, some: slice, cell: Cell, best: list[Row], watch: Watch) -> list[Row]:
-        """The winners that the scout has named, with the figures of the judge."""
-        began, block = time.perf_counter(), self._images(some)
+    def _judge_winners(self, some: slice, cell: Cell, best: list[StudyRow], watch: Watch) -> list[StudyRow]:
+        """The winners that the scout has named, with the metrics of the judge."""
+        began, block = time.perf_counter(), self._load_block(some)
         x = block.x.clone()
         for mode in {row["winner"] for row in best}:
             mine = torch.tensor([row["winner"] == mode for row in best], device=x.device)
-            x[mine] = self._point(block, replace(cell, mode=mode), watch)[mine]
+            x[mine] = self._find_point(block, replace(cell, mode=mode), watch)[mine]
         target = torch.tensor([row["target"] for row in best], device=x.device)
-        found, cost = self._compared(block, cell.method, x, target, scouted=False)
+        found, cost = self._compare(block, cell.method, x, target, scouted=False)
         seconds = (time.perf_counter() - began) / len(best)
         found |= {"map_gradients": cost}
         return [
             row
-            | {name: _listed(value, len(best))[place] for name, value in found.items()}
+            | {name: _per_image(value, len(best))[place] for name, value in found.items()}
             | {"seconds": round(row["seconds"] + seconds, 4)}
             for place, row in enumerate(best)
         ]
 
-    def _compared(
+    def _compare(
         self, block: Block, label: str, x: Images, target: Int[Tensor, "n"], scouted: bool
     ) -> tuple[dict[str, Any], Counts]:
-        """The figures of the map at x beside the clean one, and what it cost: by the scout, or by the judge."""
+        """The metrics of the map at x against the clean one, and what it cost: by the scout, or by the judge."""
         scout = self._scouts[label] if scouted else None
-        clean, _ = self._clean_maps(block, label, target, scout)
+        clean, _ = self._explain_clean(block, label, target, scout)
         judge = scout or (self._judges if self.study.common_noise else self._seconds)[label]
         found = judge.explain(x, target)
-        return contest.figures(self.study.metrics, clean, found.map), found.gradients
+        return compare_maps(self.study.metrics, clean, found.map), found.gradients
 
-    def _floor(self, some: slice, cell: Cell) -> dict[str, Any]:
-        """The clean map against one with other noise: what no attack is to be blamed for."""
-        block = self._images(some)
-        clean, cost = self._clean_maps(block, cell.method, block.predicted)
+    def _measure_floor(self, some: slice, cell: Cell) -> dict[str, Any]:
+        """The clean map against one with other noise: what no attack can be blamed for."""
+        block = self._load_block(some)
+        clean, cost = self._explain_clean(block, cell.method, block.predicted)
         other = self._seconds[cell.method].explain(block.x, block.predicted).map
         none = dict.fromkeys((*COLUMNS[len(IDENTITY) :], *COSTS))
         return none | {
             "valid": True,
             "kept": True,
-            **self._said(block, block.x, block.predicted),
+            **self._predict(block, block.x, block.predicted),
             **dict.fromkeys(("l2", "linf"), 0.0),
             "attack_gradients": 0,
             "map_gradients": cost,
-            **contest.figures(self.study.metrics, clean, other),
+            **compare_maps(self.study.metrics, clean, other),
         }
 
-    def _attacked(self, some: slice, cell: Cell, watch: Watch) -> dict[str, Any]:
-        block = self._images(some)
-        found = self._found(block, cell, watch)
-        figures, cost = self._compared(block, cell.method, found.x, found.target, scouted=True)
-        told = ("success", "kept", "l2", "linf", "pixels_l2", "pixels_linf", "objective")
+    def _measure_attack(self, some: slice, cell: Cell, watch: Watch) -> dict[str, Any]:
+        block = self._load_block(some)
+        found = self._attack(block, cell, watch)
+        figures, cost = self._compare(block, cell.method, found.x, found.target, scouted=True)
+        fields = ("success", "kept", "l2", "linf", "pixels_l2", "pixels_linf", "objective")
         return {
-            **{name: getattr(found, name) for name in told},
+            **{name: getattr(found, name) for name in fields},
             "objective_before": found.trace[0],
-            "valid": contest.valid(cell.attack, found),
-            **self._said(block, found.x, found.target),
+            "valid": is_valid(cell.attack, found),
+            **self._predict(block, found.x, found.target),
             "attack_gradients": found.gradients,
             "map_gradients": cost,
             "winner": None,
             **figures,
         }
 
-    def _found(self, block: Block, cell: Cell, watch: Watch) -> Attacked:
-        """What the attack finds."""
+    def _attack(self, block: Block, cell: Cell, watch: Watch) -> Attacked:
+        """Run the attack of a cell, or try the points of others."""
         attack: Any = self._attacks[cell]
         if cell.mode == TRANSFER:
-            found = attack.transfer(block.x, [self._point(block, each, watch) for each in self.study.sources(cell)])
+            found = attack.transfer(
+                block.x, [self._find_point(block, each, watch) for each in self.study.transfer_sources(cell)]
+            )
         else:
             found = attack.perturb(block.x, callback=watch)
         if self.study.transfers or self.study.scout is not None:
             self._points[cell] = found.x
         return found  # type: ignore[no-any-return]
 
-    def _point(self, block: Block, cell: Cell, watch: Watch) -> Images:
-        """Where the attack of another cell ended; one that an earlier run has made is made again."""
+    def _find_point(self, block: Block, cell: Cell, watch: Watch) -> Images:
+        """Where the attack of another cell ended; an attack that an earlier run made is run again."""
         if cell not in self._points:
-            self._points[cell] = self._found(block, cell, watch).x
+            self._points[cell] = self._attack(block, cell, watch).x
         return self._points[cell]
 
-    def _said(self, block: Block, after: Images, target: Int[Tensor, "n"]) -> dict[str, Tensor]:
-        """What the model says of the images, and of the attacked ones; probabilities are those of the target."""
+    def _predict(self, block: Block, after: Images, target: Int[Tensor, "n"]) -> dict[str, Tensor]:
+        """Predictions for the images and for the attacked ones; probabilities are those of the target."""
         logits = outputs(self.model, after)
         chances = [each.double().softmax(1).gather(1, target[:, None]).squeeze(1) for each in (block.logits, logits)]
         return {
@@ -227,7 +231,7 @@ class Arena:
             "probability_after": chances[1],
         }
 
-    def _images(self, some: slice) -> Block:
+    def _load_block(self, some: slice) -> Block:
         if self._block is None or self._block.some != some:
             x = self.source.load(some).to(self.device).contiguous()
             self._points.clear()
@@ -235,10 +239,10 @@ class Arena:
             self._block = Block(some, x, outputs(self.model, x))
         return self._block
 
-    def _clean_maps(
+    def _explain_clean(
         self, block: Block, label: str, target: Int[Tensor, "n"], scout: Method | None = None
     ) -> tuple[Images, Counts]:
-        """By the judge or the scout; kept from cell to cell."""
+        """Clean maps by the judge or the scout, kept from cell to cell."""
         key = (label, scout is None, tuple(target.tolist()))
         if key not in self._clean:
             found = (scout or self._judges[label]).explain(block.x, target)
@@ -246,6 +250,6 @@ class Arena:
         return self._clean[key]
 
 
-def _listed(value: Any, size: int) -> list[Any]:
-    """One per image; what is the same for all is repeated."""
+def _per_image(value: Any, size: int) -> list[Any]:
+    """One value per image; a single value is repeated."""
     return value.tolist() if isinstance(value, Tensor) else [value] * size

@@ -1,6 +1,6 @@
-"""An attack on a method, and its judge: who is attacked, with which noise, and by which figures.
+"""What a study attacks and judges with: methods with their budgets and noise, attacks and metrics by name.
 
-Streams of noise that never meet: the attacked map's, the judge's, a second judge's, the attack's start, the scout's.
+The attacked map, its two judges, the attack's start and the scout each draw from their own stream of noise.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from moreaugrad.metrics import METRICS, Metric
 from moreaugrad.registry import unknown
 from moreaugrad.types import Flags, PerImage
 
-ATTACKED, JUDGE, SECOND, START, SCOUT = range(5)  # added to the seed
-EPSILON = 3.0  # of an attack that must have a size and was told none
-SETTLED = ("attacked", "epsilon", "norm", "seed")  # fields of an attack that are not among its options
+ATTACKED, JUDGE, SECOND, START, SCOUT = range(5)  # streams of noise, added to the seed
+EPSILON = 3.0  # of an attack that needs a size and was given none
+NOT_OPTIONS = ("attacked", "epsilon", "norm", "seed")  # fields of an attack that are arguments of their own
 
 
 @dataclass(frozen=True, eq=False)
-class Contender:
-    """A method with a budget while it is attacked, and another, mostly larger one while it is judged."""
+class BudgetedMethod:
+    """A method with one budget inside an attack and another, usually larger, for the maps that are judged."""
 
     method: str
-    budget: int  # sample-gradients of a map; methods without a budget take it as samples, others not at all
+    budget: int  # gradients of a judged map; taken as samples by methods without a budget, and ignored by others
     attack_budget: int
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
-    scout: int | None = None  # gradients of a map by which attacks are compared before one is judged
+    scout: int | None = None  # gradients of the cheaper maps that compare attacks before one is judged
 
     def __post_init__(self) -> None:
         known = option_names(self.method)
@@ -54,22 +54,22 @@ class Contender:
         """Whether its map can be differentiated in several ways."""
         return "grad_mode" in option_names(self.method)
 
-    def attacked(self, model: Any, mode: str | None = None) -> Method:
-        told = {} if mode is None else {"grad_mode": slope(mode)}
-        return self._made(model, self.attack_budget, ATTACKED, told)
+    def make_attacked(self, model: Any, mode: str | None = None) -> Method:
+        """The method as an attack sees it, differentiated by `mode`."""
+        return self._make(model, self.attack_budget, ATTACKED, {} if mode is None else {"grad_mode": slope(mode)})
 
-    def judged(self, model: Any, second: bool = False) -> Method:
-        """With fresh noise: the attack has not seen it. The second judge shows what noise alone changes."""
-        found = self._made(model, self.budget, SECOND if second else JUDGE, {})
+    def make_judge(self, model: Any, second: bool = False) -> Method:
+        """With noise that the attack has not seen. The second judge shows what noise alone changes."""
+        found = self._make(model, self.budget, SECOND if second else JUDGE, {})
         if found.several is not None:
             raise ValueError("an attack needs one map per image, got a list of eta or sparsity; give one value")
         return found
 
-    def scouting(self, model: Any) -> Method | None:
-        """Cheaper than the judge, and with noise of its own: whoever is chosen by it was not chosen by the judge's."""
-        return None if self.scout is None else self._made(model, self.scout, SCOUT, {})
+    def make_scout(self, model: Any) -> Method | None:
+        """Cheaper than the judge. Uses its own noise, so that selection does not bias the final measurement."""
+        return None if self.scout is None else self._make(model, self.scout, SCOUT, {})
 
-    def _made(self, model: Any, budget: int, stream: int, told: Mapping[str, Any]) -> Method:
+    def _make(self, model: Any, budget: int, stream: int, extra: Mapping[str, Any]) -> Method:
         known, options = option_names(self.method), dict(self.options)
         if "budget" in known:
             options["budget"] = budget
@@ -79,11 +79,11 @@ class Contender:
             options["samples"] = budget
         if "seed" in known:
             options["seed"] = self.seed + stream
-        return make_method(self.method, model, {**options, **told})
+        return make_method(self.method, model, {**options, **extra})
 
 
 def slope(mode: str) -> Slope:
-    """implicit, unrolled, ...; or with steps and samples of its own, as in implicit:5x16."""
+    """implicit, unrolled, ...; or with steps and samples, as in implicit:5x16."""
     name, colon, size = mode.partition(":")
     if not colon:
         return Slope(name)
@@ -93,8 +93,8 @@ def slope(mode: str) -> Slope:
     return Slope(name, int(steps), int(samples))
 
 
-def led(attack: str) -> bool:
-    """Whether the attack follows the slope of a map."""
+def needs_derivative(attack: str) -> bool:
+    """Whether the attack follows the derivative of a map."""
     return issubclass(ATTACKS[attack].load(), MapAttack)
 
 
@@ -103,84 +103,82 @@ def changes_class(attack: str) -> bool:
     return "class" in ATTACKS[attack].flags or issubclass(ATTACKS[attack].load(), ClassAttack)
 
 
-def settable(attack: str) -> list[str]:
-    """The options of an attack."""
-    return [each.name for each in fields(ATTACKS[attack].load()) if each.init and each.name not in SETTLED]
+def is_valid(attack: str, found: Attacked) -> Flags:
+    """Whether the attack did what it is for: attacks on maps keep the prediction, those on the class change it."""
+    return found.success if changes_class(attack) else found.success & found.kept
+
+
+def attack_options(attack: str) -> list[str]:
+    """The names of an attack's options."""
+    return [each.name for each in fields(ATTACKS[attack].load()) if each.init and each.name not in NOT_OPTIONS]
 
 
 def make_attack(
     attack: str, method: Method, epsilon: float | None, norm: str | None, seed: int, options: Mapping[str, Any]
 ) -> Attack:
-    """The attack; its own norm where none is told, and its own size where it has one."""
+    """The attack on a method; None leaves the attack its own norm, and its own size where it has one."""
     if "weights" in ATTACKS[attack].flags:
         raise ValueError(f"an attack must change images, got {attack!r}, which changes the network; use it in Python")
-    known = settable(attack)
+    known = attack_options(attack)
     for name in options:
         if name not in known:
             raise unknown(f"an option of {attack}", name, known)
-    kind, given = ATTACKS[attack].load(), dict(options)
-    size = next(each for each in fields(kind) if each.name == "epsilon")
-    given |= {} if norm is None else {"norm": norm}
-    given |= {} if epsilon is None and not _required(size) else {"epsilon": EPSILON if epsilon is None else epsilon}
-    needed = [each.name for each in fields(kind) if each.name in known and _required(each)]
-    if missing := [name for name in needed if name not in given]:
+    required = [
+        each.name
+        for each in fields(ATTACKS[attack].load())
+        if each.default is MISSING and each.default_factory is MISSING
+    ]
+    given = dict(options) | ({} if norm is None else {"norm": norm})
+    if epsilon is not None or "epsilon" in required:
+        given["epsilon"] = EPSILON if epsilon is None else epsilon
+    if missing := [name for name in required if name in known and name not in given]:
         raise ValueError(f"{attack} must be told its {' and '.join(missing)}, got nothing; --set {missing[0]}=...")
     made: Attack = ATTACKS[attack](method, seed=seed + START, **given)
     return made
 
 
-def _required(option: Any) -> bool:
-    return option.default is MISSING and option.default_factory is MISSING
-
-
-def valid(attack: str, found: Attacked) -> Flags:
-    """Whether the attack did what it is for: attacks on maps keep the prediction, those on the class change it."""
-    return found.success if changes_class(attack) else found.success & found.kept
-
-
-def metric(name: str) -> tuple[Metric, dict[str, bool]]:
+def find_metric(name: str) -> tuple[Metric, dict[str, bool]]:
     """A metric that compares two maps, and its flag where one is named: ssim:raw, normalised_distance:signed."""
-    plain, colon, flag = name.partition(":")
-    entry = METRICS[plain]
+    bare, colon, flag = name.partition(":")
+    entry = METRICS[bare]
     if entry.needs != "pair":
         known = [each for each in METRICS if METRICS[each].needs == "pair"]
         raise ValueError(f"metrics must compare two maps, so be among {known}, got {name!r}")
     flags = [each.name for each in signature(entry.load()).parameters.values() if each.default is False]
     if colon and flag not in flags:
-        raise unknown(f"a flag of {plain}", flag, flags)
+        raise unknown(f"a flag of {bare}", flag, flags)
     return entry, {flag: True} if colon else {}
 
 
-def figures(names: Sequence[str], before: Tensor, after: Tensor) -> dict[str, PerImage]:
+def compare_maps(names: Sequence[str], before: Tensor, after: Tensor) -> dict[str, PerImage]:
+    """Each metric between two batches of maps."""
     found = {}
     for name in names:
-        entry, flags = metric(name)
+        entry, flags = find_metric(name)
         found[name] = entry(before, after, **flags)
     return found
 
 
-def shared_out(
+def assign_options(
     options: Mapping[str, Any], methods: Sequence[str], attacks: Sequence[str]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     """Options as typed -> those of each method and of each attack.
 
-    One goes to the methods that take it, else to the attacks that do; NAME.option to that method or attack alone.
+    An option goes to the methods that take it, else to the attacks that do; NAME.option to that method or attack alone.
     """
+    known_methods = {name: option_names(name) for name in methods}
+    known_attacks = {name: attack_options(name) for name in attacks}
     of_methods: dict[str, dict[str, Any]] = {name: {} for name in methods}
     of_attacks: dict[str, dict[str, Any]] = {name: {} for name in attacks}
-    takers = ({name: option_names(name) for name in methods}, {name: settable(name) for name in attacks})
     for typed, value in options.items():
         owner, _, option = typed.rpartition(".")
-        found = [
-            each[name]
-            for known, each in zip(takers, (of_methods, of_attacks), strict=True)
-            for name in known
-            if option in known[name] and owner in ("", name)
-        ]
-        in_methods = [each for each in found if any(each is mine for mine in of_methods.values())]
-        for each in in_methods or found:
-            each[option] = value
-        if not found:
-            every = sorted({one for known in takers for some in known.values() for one in some})
+        for known, given in ((known_methods, of_methods), (known_attacks, of_attacks)):
+            takers = [name for name in known if option in known[name] and owner in ("", name)]
+            for name in takers:
+                given[name][option] = value
+            if takers:
+                break
+        else:
+            every = sorted({one for known in (known_methods, known_attacks) for some in known.values() for one in some})
             raise unknown(f"an option of {', '.join([*methods, *attacks])}", typed, every)
     return of_methods, of_attacks

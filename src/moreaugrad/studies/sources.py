@@ -1,9 +1,8 @@
-"""Images of a study, a block at a time: tensors, files, or arrays of pixels. Each has a key, and all a digest, as the
-weights of a model have."""
+"""Images of a study, a block at a time: tensors, files, or arrays of pixels; and fingerprints of images and weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.data.read import read
@@ -22,12 +21,19 @@ from moreaugrad.types import Images
 
 @runtime_checkable
 class Source(Protocol):
-    """Preprocessed images, of one shape."""
+    """Preprocessed images of one shape, loaded a block at a time.
+
+    Implement these three members to study images that do not fit in memory.
+    """
 
     @property
-    def keys(self) -> Sequence[str]: ...
+    def keys(self) -> Sequence[str]:
+        """One name per image, as the rows of a study report it."""
+        ...
 
-    def load(self, some: slice) -> Images: ...
+    def load(self, some: slice) -> Images:
+        """The images of a slice, (n, C, H, W)."""
+        ...
 
     def digest(self) -> str:
         """The same for the same images in the same order."""
@@ -35,8 +41,21 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Tensors:
-    """Images that are in memory, and preprocessed."""
+class TensorSource:
+    """Preprocessed images in memory, for `run_study`.
+
+    Args:
+        x: images as the network takes them, (N, C, H, W).
+        names: one name per image for the rows of the study; default: their numbers.
+
+    Raises:
+        ValueError: if there are names, but not one per image.
+
+    Example:
+        >>> source = mg.TensorSource(x, names=["cat", "dog"])
+        >>> source.keys, source.load(slice(0, 1)).shape
+        (['cat', 'dog'], torch.Size([1, 3, 16, 16]))
+    """
 
     x: Images
     names: Sequence[str] = field(default=())
@@ -54,15 +73,18 @@ class Tensors:
         return self.x[some]
 
     def digest(self) -> str:
-        found = sha256(str((tuple(self.x.shape), self.x.dtype)).encode())
-        for row in self.x:
-            found.update(row.detach().cpu().contiguous().view(torch.uint8).numpy())
-        return found.hexdigest()[:16]
+        return _digest([str((tuple(self.x.shape), self.x.dtype)).encode(), *map(_bytes, self.x)])
 
 
 @dataclass(frozen=True, eq=False)
-class Files:
-    """Image files, as a classifier sees them; every one is opened here, so that a bad one is told at once."""
+class FileSource:
+    """Image files, as a classifier sees them; all are opened here, so unreadable ones are reported before work starts.
+
+    Args:
+        paths: the files.
+        keys: one name per file.
+        classifier: the model whose preprocessing is used.
+    """
 
     paths: Sequence[Path]
     keys: Sequence[str]
@@ -81,15 +103,17 @@ class Files:
         return torch.stack(rows)
 
     def digest(self) -> str:
-        found = sha256()
-        for path in self.paths:
-            found.update(sha256(path.read_bytes()).digest())
-        return found.hexdigest()[:16]
+        return _digest(sha256(path.read_bytes()).digest() for path in self.paths)
 
 
 @dataclass(frozen=True, eq=False)
-class Pixels:
-    """8-bit pixels (N, H, W, 3), as a classifier sees them."""
+class PixelSource:
+    """8-bit pixels (N, H, W, 3), as a classifier sees them.
+
+    Args:
+        values: the pixels.
+        classifier: the model whose preprocessing is used.
+    """
 
     values: NDArray[np.uint8]
     classifier: Classifier
@@ -102,15 +126,22 @@ class Pixels:
         return torch.stack([self.classifier.preprocess(read(row).pixels) for row in self.values[some]])
 
     def digest(self) -> str:
-        return sha256(np.ascontiguousarray(self.values).tobytes()).hexdigest()[:16]
+        return _digest([np.ascontiguousarray(self.values).tobytes()])
 
 
 def fingerprint(model: Any) -> str | None:
-    """Of the weights, bit by bit; None for a plain function."""
+    """A digest of the weights, bit by bit; None for a plain function."""
     if not isinstance(model, nn.Module):
         return None
+    return _digest(part for name, each in model.state_dict().items() for part in (name.encode(), _bytes(each)))
+
+
+def _bytes(tensor: Tensor) -> Any:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _digest(parts: Iterable[Any]) -> str:
     found = sha256()
-    for name, tensor in model.state_dict().items():
-        found.update(name.encode())
-        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    for part in parts:
+        found.update(part)
     return found.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Studies of robustness: equal terms, honest floors, the strongest slope, and folders that can be gone on with."""
+"""Studies of robustness: equal terms, honest floors, the strongest attack, and folders that can be resumed."""
 
 import csv
 import io
@@ -13,15 +13,12 @@ from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.metrics import METRICS
-from moreaugrad.studies import run as robustness
-from moreaugrad.studies import runner as arena
-from moreaugrad.studies import setup as contest
-from moreaugrad.studies import summary as tally
+from moreaugrad.studies import run, runner, summary
 from moreaugrad.studies.plan import Cell, Study
-from moreaugrad.studies.resumable_csv import Ledger, read, written
+from moreaugrad.studies.resumable_csv import ResumableCsv, format_value, parse_value
 from moreaugrad.studies.run import run_study
-from moreaugrad.studies.setup import Contender, shared_out, slope
-from moreaugrad.studies.sources import Tensors
+from moreaugrad.studies.setup import BudgetedMethod, assign_options, make_attack, slope
+from moreaugrad.studies.sources import TensorSource
 
 EPSILON = 2.0
 DISTANCE = METRICS["normalised_distance"]
@@ -62,25 +59,25 @@ def small(**changes):
 
 @pytest.fixture(autouse=True)
 def _blocks_of_two(monkeypatch):
-    monkeypatch.setattr(arena, "TOGETHER", (2, 2))
+    monkeypatch.setattr(runner, "TOGETHER", (2, 2))
 
 
 @pytest.fixture
 def _undrawn(monkeypatch):
     """Curves cost more time than these small studies."""
-    monkeypatch.setattr(robustness, "curves", lambda *args, **options: None)
-    monkeypatch.setattr(robustness.pictures, "write", lambda figure, path: path.touch())
+    monkeypatch.setattr(run, "curves", lambda *args, **options: None)
+    monkeypatch.setattr(run.pictures, "write", lambda figure, path: path.touch())
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A folder with a whole study, and how it stands."""
-    before = arena.TOGETHER
-    arena.TOGETHER = (2, 2)
+    before = runner.TOGETHER
+    runner.TOGETHER = (2, 2)
     out = tmp_path_factory.mktemp("study")
-    standing = run_study(small(), Counted(), X, out)
-    arena.TOGETHER = before
-    return out, standing
+    result = run_study(small(), Counted(), X, out)
+    runner.TOGETHER = before
+    return out, result
 
 
 def lines(text):
@@ -97,8 +94,8 @@ def chosen(rows, **wanted):
 
 
 def test_one_row_per_image_and_cell_in_a_fixed_order(finished):
-    out, standing = finished
-    assert standing.finished
+    out, result = finished
+    assert result.finished
     found = lines((out / "rows.csv").read_text())
     cells = list(small().cells())
     assert cells[-4:] == [
@@ -112,9 +109,9 @@ def test_one_row_per_image_and_cell_in_a_fixed_order(finished):
         for cell in cells
         for number in block
     ]
-    assert [tuple(row[name] for name in arena.IDENTITY) for row in found] == wanted
-    assert list(found[0]) == [*arena.COLUMNS, *small().metrics, *arena.COSTS]
-    assert standing.total == len(cells) * len(blocks)
+    assert [tuple(row[name] for name in runner.IDENTITY) for row in found] == wanted
+    assert list(found[0]) == [*runner.COLUMNS, *small().metrics, *runner.COSTS]
+    assert result.total == len(cells) * len(blocks)
 
 
 def test_rows_say_what_the_model_and_the_attack_say(finished):
@@ -199,7 +196,7 @@ PAIR = ("normalised_distance", "topk_intersection")
     ],
 )
 def test_strongest_by_hand(rows, winner, distance, shared, valid):
-    best = tally.strongest(rows, PAIR)
+    best = summary.choose_strongest(rows, PAIR)
     assert (best["winner"], best["normalised_distance"], best["topk_intersection"]) == (winner, distance, shared)
     assert (best["mode"], best["valid"]) == ("strongest", valid)
     assert best["attack_gradients"] == 20
@@ -207,7 +204,7 @@ def test_strongest_by_hand(rows, winner, distance, shared, valid):
 
 
 def test_strongest_of_nothing_defined_is_not_defined():
-    best = tally.strongest([row("a", math.nan, 1.0), row("b", math.nan, 0.5)], PAIR)
+    best = summary.choose_strongest([row("a", math.nan, 1.0), row("b", math.nan, 0.5)], PAIR)
     assert math.isnan(best["normalised_distance"])
     assert best["topk_intersection"] == 0.5
 
@@ -217,7 +214,7 @@ def test_table_by_hand():
     figures = [(0.1, True, "a"), (0.2, True, "b"), (0.6, True, "b"), (9.0, False, "b"), (math.nan, True, "a")]
     rows = [row("strongest", value, 1.0, valid, winner=who, **where) for value, valid, who in figures]
     rows += [row("a", value / 2, 1.0, valid, **where) for value, valid, _ in figures]
-    found = {(line["mode"], line["over"]): line for line in tally.table(rows, PAIR[:1])}
+    found = {(line["mode"], line["over"]): line for line in summary.summarise(rows, PAIR[:1])}
     every, sound = found["strongest", "all"], found["strongest", "valid"]
     assert (every["n"], every["undefined"], every["valid_share"]) == (5, 1, 0.8)
     assert every["median"] == pytest.approx(0.4)
@@ -230,12 +227,12 @@ def test_table_by_hand():
 
 
 def test_tables_hold_what_the_rows_say(finished):
-    out, standing = finished
+    out, result = finished
     found = lines((out / "table.csv").read_text())
-    assert list(found[0]) == list(tally.TABLE)
+    assert list(found[0]) == list(summary.TABLE)
     for line in found:
         if line["metric"] == "ssim" and line["over"] == "all":
-            some = chosen(standing.rows, method=line["method"], mode=line["mode"])
+            some = chosen(result.rows, method=line["method"], mode=line["mode"])
             values = torch.tensor([each["ssim"] for each in some], dtype=torch.float64)
             assert float(line["median"]) == pytest.approx(float(values.median()))  # three images: an odd number
             assert int(line["n"]) == 3
@@ -270,8 +267,10 @@ def test_a_study_killed_after_any_cell_ends_the_same(finished, tmp_path, done, m
     text, ends = cell_ends(finished)
     out = prepared(finished, tmp_path, text[: ends[done]])
     measured = []
-    plain = arena.Arena.measure
-    monkeypatch.setattr(arena.Arena, "measure", lambda self, *args: measured.append(args[1]) or plain(self, *args))
+    plain = runner.StudyRunner.measure
+    monkeypatch.setattr(
+        runner.StudyRunner, "measure", lambda self, *args: measured.append(args[1]) or plain(self, *args)
+    )
     assert run_study(small(), Counted(), X, out).finished
     assert len(measured) == 19 - done
     assert untimed(out / "rows.csv") == untimed(finished[0] / "rows.csv")
@@ -299,7 +298,7 @@ def test_what_is_no_row_of_the_plan_is_dropped(finished, tmp_path, junk):
 
 @pytest.mark.usefixtures("_undrawn")
 def test_an_interrupted_study_keeps_its_cells_and_a_table_comes_at_the_end(tmp_path, finished, monkeypatch):
-    plain = Ledger.append
+    plain = ResumableCsv.append
     calls = []
 
     def append(self, rows):
@@ -308,7 +307,7 @@ def test_an_interrupted_study_keeps_its_cells_and_a_table_comes_at_the_end(tmp_p
             raise KeyboardInterrupt
         plain(self, rows)
 
-    monkeypatch.setattr(Ledger, "append", append)
+    monkeypatch.setattr(ResumableCsv, "append", append)
     with pytest.raises(KeyboardInterrupt):
         run_study(small(), Counted(), X, tmp_path)
     assert len(lines((tmp_path / "rows.csv").read_text())) == 6
@@ -322,8 +321,8 @@ def test_an_interrupted_study_keeps_its_cells_and_a_table_comes_at_the_end(tmp_p
 @pytest.mark.usefixtures("_undrawn")
 def test_minutes_stop_it_after_a_cell_and_every_run_gets_on(tmp_path):
     study = small(methods={"gradient": {}})
-    standing = [run_study(study, Counted(), X[:2], tmp_path, minutes=1e-9) for _ in range(3)]
-    assert [(each.done, each.total, each.finished) for each in standing] == [(1, 3, False), (2, 3, False), (3, 3, True)]
+    result = [run_study(study, Counted(), X[:2], tmp_path, minutes=1e-9) for _ in range(3)]
+    assert [(each.done, each.total, each.finished) for each in result] == [(1, 3, False), (2, 3, False), (3, 3, True)]
     assert (tmp_path / "curves.png").is_file()
 
 
@@ -372,8 +371,8 @@ def test_study_json_says_how_it_was_made(finished):
 
 @pytest.mark.parametrize("value", [None, 0, 7, -3, 0.1, 1 / 3, 1e-300, math.inf, "007", "1e3", "tench, left", 'a "b"'])
 def test_cells_of_a_table_come_back_as_they_were(value):
-    assert read(written(value)) == value
-    assert written(read(written(value))) == written(value)
+    assert parse_value(format_value(value)) == value
+    assert format_value(parse_value(format_value(value))) == format_value(value)
 
 
 # what is refused, and when
@@ -425,16 +424,16 @@ def test_maps_too_small_for_a_metric_are_refused_before_any_work(tmp_path):
 
 
 def test_noises_of_attack_and_judges_never_meet():
-    one = Contender("smoothgrad", 64, 16, seed=10)
+    one = BudgetedMethod("smoothgrad", 64, 16, seed=10)
     model = Counted()
-    seeds = [one.attacked(model).seed, one.judged(model).seed, one.judged(model, second=True).seed]
-    seeds.append(contest.make_attack("topk", one.attacked(model), 1.0, "l2", 10, {}).seed)
+    seeds = [one.make_attacked(model).seed, one.make_judge(model).seed, one.make_judge(model, second=True).seed]
+    seeds.append(make_attack("topk", one.make_attacked(model), 1.0, "l2", 10, {}).seed)
     assert seeds == [10, 11, 12, 13]
-    assert (one.attacked(model).smoothing.samples, one.judged(model).smoothing.samples) == (16, 64)
+    assert (one.make_attacked(model).smoothing.samples, one.make_judge(model).smoothing.samples) == (16, 64)
     smoothing = mg.Smoothing(sigma=0.3)
-    own = Contender("smoothgrad", 64, 16, options={"smoothing": smoothing}).judged(model).smoothing
+    own = BudgetedMethod("smoothgrad", 64, 16, options={"smoothing": smoothing}).make_judge(model).smoothing
     assert (own.sigma, own.samples) == (0.3, 64)
-    assert Contender("moreau", 64, 16).attacked(model, "unrolled:3x8").slope == mg.Slope("unrolled", 3, 8)
+    assert BudgetedMethod("moreau", 64, 16).make_attacked(model, "unrolled:3x8").slope == mg.Slope("unrolled", 3, 8)
 
 
 def test_modes_are_words():
@@ -455,19 +454,19 @@ def test_a_study_from_names_gives_steps_to_the_attacks_that_take_them():
 def test_options_find_their_owner():
     methods, attacks = ["gradient", "moreau", "sparse_moreau"], ["topk"]
     given = {"rho": 2.0, "k": 0.1, "sparse_moreau.eta": 0.3, "topk.beta": 9.0}
-    mine, theirs = shared_out(given, methods, attacks)
+    mine, theirs = assign_options(given, methods, attacks)
     assert mine == {"gradient": {}, "moreau": {"rho": 2.0}, "sparse_moreau": {"rho": 2.0, "eta": 0.3}}
     assert theirs == {"topk": {"k": 0.1, "beta": 9.0}}
     for wrong in ("rhoo", "gradient.rho", "nobody.rho"):
         with pytest.raises(ValueError, match="an option of gradient, moreau, sparse_moreau, topk must be one of"):
-            shared_out({wrong: 1}, methods, attacks)
+            assign_options({wrong: 1}, methods, attacks)
 
 
 @pytest.mark.usefixtures("_undrawn")
 def test_images_are_loaded_block_by_block(tmp_path):
     asked = []
 
-    class Watched(Tensors):
+    class Watched(TensorSource):
         def load(self, some):
             asked.append(some.stop - some.start)
             return super().load(some)
@@ -479,8 +478,8 @@ def test_images_are_loaded_block_by_block(tmp_path):
 def test_a_plain_function_can_be_studied_and_the_watcher_sees_it_all(tmp_path):
     model, steps = Counted().forward, []
     study = small(methods={"gradient": {}}, metrics=("ssim",))
-    standing = run_study(study, model, X[:2], tmp_path, watch=lambda step, total, info: steps.append((step, total)))
-    assert standing.finished
+    result = run_study(study, model, X[:2], tmp_path, watch=lambda step, total, info: steps.append((step, total)))
+    assert result.finished
     assert [step for step, _ in steps] == sorted(step for step, _ in steps)
     assert {total for _, total in steps} == {300}
     assert study.metrics == ("normalised_distance", "ssim")
