@@ -23,7 +23,7 @@ from torch import Tensor
 import moreaugrad as mg
 from benchmarks import record
 from moreaugrad.certificates.theory import topk_overlap
-from moreaugrad.models.checkpoint import read_notes
+from moreaugrad.models.checkpoint import read_metadata
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.pixels import in_pixels
 
@@ -94,7 +94,7 @@ def main() -> None:
     table: list[dict[str, Any]] = []
     for entry in asked.networks.split(","):
         sigma, file = float(entry.split("=")[0]), Path(entry.split("=")[1])
-        steep = "widths" in read_notes(file)
+        steep = "widths" in read_metadata(file)
         model = mg.load_model("lipschitz" if steep else "resnet18_softplus", weights=str(file), device=asked.device)
         model = model if steep else in_pixels(model)
         x = (torch.from_numpy(pixels[chosen]).permute(0, 3, 1, 2).float() / 255).to(asked.device) - model.mean

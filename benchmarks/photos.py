@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import moreaugrad as mg
-from moreaugrad.data.read import read
+from moreaugrad.data.images import read_image
 
 
 def load(folder: Path, count: int, device: str) -> tuple[torch.nn.Module, Tensor]:
@@ -18,4 +18,4 @@ def load(folder: Path, count: int, device: str) -> tuple[torch.nn.Module, Tensor
     if len(files) < count:
         raise SystemExit(f"{count} photos are needed, got {len(files)} in {folder}")
     chosen = files[:: len(files) // count][:count]
-    return model, torch.stack([model.preprocess(read(path).pixels) for path in chosen]).to(device)
+    return model, torch.stack([model.preprocess(read_image(path)) for path in chosen]).to(device)

@@ -57,7 +57,7 @@ class Members(Sequence[Any]):
             ) from None
 
 
-def read_strips(folder: Path) -> mg.Labelled:
+def read_strips(folder: Path) -> mg.LabelledImages:
     """Test images of CIFAR-10: test/000.webp ..., test_labels.npy, and test_index.npy (places in the original)."""
     paths = tuple(sorted((folder / "test").glob("*.webp")))
     if not paths:
@@ -70,12 +70,12 @@ def read_strips(folder: Path) -> mg.Labelled:
             f"{len(paths)} strips, got {count} labels and {len(places)} places; fetch it again"
         )
     names = (folder / "classes.txt").read_text().split()
-    return mg.Labelled(
+    return mg.LabelledImages(
         Strips(paths, count // len(paths), count), labels.astype(np.int64), [f"test_{each}" for each in places], names
     )
 
 
-def read_archive(folder: Path) -> mg.Labelled:
+def read_archive(folder: Path) -> mg.LabelledImages:
     """Validation images of Tiny-ImageNet: val.zip, labels.csv (with boxes) and classes.csv."""
     rows = _table(folder / "labels.csv", ("file", "class_index", "box_x0", "box_y0", "box_x1", "box_y1"))
     classes = _table(folder / "classes.csv", ("class_index", "wnid", "name"))
@@ -85,7 +85,7 @@ def read_archive(folder: Path) -> mg.Labelled:
     boxes = np.array([[float(row[name]) + more for name, more in end] for row, end in zip(rows, ends, strict=True)])
     names = [row["name"] for row in sorted(classes, key=lambda row: int(row["class_index"]))]
     files = tuple(row["file"] for row in rows)
-    return mg.Labelled(Members(folder / "val.zip", files), labels, [Path(file).stem for file in files], names, boxes)
+    return mg.LabelledImages(Members(folder / "val.zip", files), labels, [Path(file).stem for file in files], names, boxes)
 
 
 @lru_cache(maxsize=12)

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 import moreaugrad as mg
-from moreaugrad.data.read import read
+from moreaugrad.data.images import read_image
 from paper.layouts import find
 from paper.names import dataset as title
 from paper.settings import MODELS, Settings, one_of
@@ -71,7 +71,7 @@ def sample(name: str, settings: Settings, count: int, seed: int = 0) -> Sample:
     if len(found.labels) < count:
         raise ValueError(f"{name} must have at least {count} images, got {len(found.labels)} in {settings.data}")
     chosen = np.random.default_rng(seed).permutation(len(found.labels))[:count].tolist()
-    pictures = [read(found.pictures[place], key=found.keys[place]).pixels for place in chosen]
+    pictures = [read_image(found.pictures[place]) for place in chosen]
     x = torch.stack([classifier.preprocess(picture) for picture in pictures])
     boxes = None if found.boxes is None else _scaled(np.asarray(found.boxes)[chosen], pictures, classifier)
     labels = torch.as_tensor(np.asarray(found.labels)[chosen], dtype=torch.int64, device=x.device)

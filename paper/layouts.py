@@ -42,7 +42,7 @@ def _arrays(path: Path) -> Any:
     found = mg.read_cifar10(path)
     names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
     keys = [f"test_{number}" for number in range(len(found.x_test))]
-    return mg.Labelled(found.x_test, found.y_test.astype(np.int64), keys, names, None)
+    return mg.LabelledImages(found.x_test, found.y_test.astype(np.int64), keys, names, None)
 
 
 LAYOUTS = {

@@ -7,7 +7,7 @@ from .certificates.certify import certify as certify
 from .certificates.lipschitz_bounds import Smoothness as Smoothness
 from .certificates.lipschitz_bounds import smoothness as smoothness
 from .data.arrays import read_cifar10 as read_cifar10
-from .data.labelled import Labelled as Labelled
+from .data.labelled import LabelledImages as LabelledImages
 from .data.labelled import read_photos as read_photos
 from .data.tiny_imagenet import read_tiny_imagenet as read_tiny_imagenet
 from .envelope.derivative import Slope as Slope

@@ -1,7 +1,6 @@
 """Named values <-> one .npz without pickle: tensors as arrays, everything else in a JSON text.
 
 A tensor `map` is the array "map"; a tuple of tensors is "map.0", "map.1", ...; the text is "meta".
-Knows the form of the file, not what the values mean.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import json
 from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,23 +28,30 @@ def write(path: Path, values: Mapping[str, Any]) -> None:
     tuples: dict[str, int] = {}
     for name, value in values.items():
         if isinstance(value, Tensor):
-            arrays[name] = _array(value)
-        elif _tensors(value):
+            arrays[name] = _to_array(value)
+        elif isinstance(value, tuple) and value and all(isinstance(part, Tensor) for part in value):
             tuples[name] = len(value)
-            arrays |= {f"{name}.{i}": _array(tensor) for i, tensor in enumerate(value)}
+            arrays |= {f"{name}.{i}": _to_array(tensor) for i, tensor in enumerate(value)}
         else:
-            plain[name] = _encoded(name, value)
+            plain[name] = _to_json(name, value)
     meta = json.dumps({"format": FORMAT, "version": VERSION, "tuples": tuples, "plain": plain})
     with replacing(path) as handle:
         np.savez_compressed(handle, meta=np.array(meta), **arrays)
 
 
 def read(path: Path) -> dict[str, Any]:
-    with path.open("rb") as handle:  # outside of `try`: a missing file is no damaged one
+    with path.open("rb") as handle:  # outside of `try`: a missing file is not a damaged one
         try:
-            meta, arrays = _opened(handle)
+            with np.load(handle, allow_pickle=False) as archive:  # every array at once: damage is found here
+                arrays = {name: archive[name] for name in archive.files}
+            meta = json.loads(str(arrays.pop("meta")))
+            if meta["format"] != FORMAT:
+                raise ValueError(f"its format is {meta['format']!r}")
             if meta["version"] <= VERSION:
-                return _values(meta, arrays)
+                values = {name: _from_json(value) for name, value in meta["plain"].items()}
+                for name, count in meta["tuples"].items():
+                    values[name] = tuple(torch.from_numpy(arrays.pop(f"{name}.{i}")) for i in range(count))
+                return values | {name: torch.from_numpy(array) for name, array in arrays.items()}
         except Exception as error:  # whatever damage makes numpy, zip or JSON raise
             raise ValueError(
                 f"{path} must be a whole file written by Explanation.save, got one that cannot be read "
@@ -57,24 +63,7 @@ def read(path: Path) -> dict[str, Any]:
     )
 
 
-def _opened(handle: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Reads every array at once, so that a damaged one is found here and not by its first user."""
-    with np.load(handle, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    meta = json.loads(str(arrays.pop("meta")))
-    if meta["format"] != FORMAT:
-        raise ValueError(f"its format is {meta['format']!r}")
-    return meta, arrays
-
-
-def _values(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    values: dict[str, Any] = {name: _decoded(value) for name, value in meta["plain"].items()}
-    for name, count in meta["tuples"].items():
-        values[name] = tuple(torch.from_numpy(arrays.pop(f"{name}.{i}")) for i in range(count))
-    return values | {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-
-def _array(tensor: Tensor) -> NDArray[Any]:
+def _to_array(tensor: Tensor) -> NDArray[Any]:
     """Half precisions as float32: numpy has no bfloat16, and float32 holds both exactly."""
     tensor = tensor.detach().cpu()
     narrow = tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64)
@@ -82,20 +71,16 @@ def _array(tensor: Tensor) -> NDArray[Any]:
     return found
 
 
-def _tensors(value: object) -> bool:
-    return isinstance(value, tuple) and bool(value) and all(isinstance(part, Tensor) for part in value)
-
-
-def _encoded(name: str, value: Any) -> Any:
+def _to_json(name: str, value: Any) -> Any:
     """JSON has no tuples, and for a target they differ from lists."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, tuple):
-        return {"tuple": [_encoded(name, part) for part in value]}
+        return {"tuple": [_to_json(name, part) for part in value]}
     if isinstance(value, list):
-        return [_encoded(name, part) for part in value]
+        return [_to_json(name, part) for part in value]
     if isinstance(value, Mapping):
-        return {"dict": {str(key): _encoded(f"{name}[{key!r}]", part) for key, part in value.items()}}
+        return {"dict": {str(key): _to_json(f"{name}[{key!r}]", part) for key, part in value.items()}}
     if isinstance(value, Real):  # numpy's numbers
         return int(value) if isinstance(value, Integral) else float(value)
     raise TypeError(
@@ -104,11 +89,11 @@ def _encoded(name: str, value: Any) -> Any:
     )
 
 
-def _decoded(value: Any) -> Any:
+def _from_json(value: Any) -> Any:
     if isinstance(value, list):
-        return [_decoded(part) for part in value]
+        return [_from_json(part) for part in value]
     if isinstance(value, dict) and "tuple" in value:
-        return tuple(_decoded(part) for part in value["tuple"])
+        return tuple(_from_json(part) for part in value["tuple"])
     if isinstance(value, dict):
-        return {key: _decoded(part) for key, part in value["dict"].items()}
+        return {key: _from_json(part) for key, part in value["dict"].items()}
     return value

@@ -1,4 +1,4 @@
-"""Writing so that a file is either whole or not there; knows nothing of what is written."""
+"""Writing files whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def with_ending(path: str | os.PathLike[str], *endings: str) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A handle whose content takes the place of `path` at the end, or vanishes after an exception.
+    """A handle whose content replaces `path` at the end, or vanishes after an exception.
 
     A reader sees the old file or the new one; a killed process leaves at most a hidden `.tmp` beside it.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder of {path} must exist, got {path.parent}; create it first")
-    # opened plainly, not by tempfile: the result then has the permissions that the user's umask gives
+    # opened directly, not by tempfile: the result then has the permissions that the user's umask gives
     draft = path.with_name(f".{uuid4().hex}.tmp")
     try:
         with draft.open("xb") as handle:

@@ -1,7 +1,4 @@
-"""The result of explaining a batch: the maps, how they were found, and how far to trust them.
-
-Owns how a result is indexed, summarised, stored and shown; computes no map.
-"""
+"""The result of explaining a batch: the maps, how they were found, and how accurate they are."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from torch import Tensor
 
 from moreaugrad import archive
 from moreaugrad.files import with_ending
-from moreaugrad.plotting import pictures
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target
 
 if TYPE_CHECKING:
@@ -27,39 +23,62 @@ if TYPE_CHECKING:
 Maps: TypeAlias = Images | tuple[Tensor, ...]  # a tuple where the inputs were one
 Option: TypeAlias = str | float | int | None
 
-_LISTED = 10  # images that a summary tells of
+_LISTED = 10  # images in the text of a result
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Explanation:
-    """Maps of a batch and what is known about them; what a method has no word for is None.
+    """Maps of a batch of N images, with what is known about each. Fields the method does not provide are None.
 
-    `len`, indexing and iteration go by image; `explanation[i]` is a batch of one.
+    `len`, indexing and iteration go by image: `explanation[i]` is a batch of one. Printing it shows a line per image.
+
+    Attributes:
+        map: raw values of the inputs' shape (N, C, H, W); (N, 1, H, W) from methods that have no channels; a tuple
+            where the inputs were one.
+        delta: displacement from the input to the minimum of the envelope, of the map's shape.
+        target: class that was explained, in any of Captum's forms.
+        eta: weight of the prior (N,): as given, or as the requested sparsity made it.
+        score: class score of the input itself, (N,).
+        envelope: value of the envelope at the input, (N,).
+        residual: distance from optimality, or from completeness (N,); NaN: not measured.
+        converged: whether the residual is within the tolerance, (N,).
+        gradients: sample gradients spent, (N,).
+        stderr: standard error of each entry of the map.
+        coarse: the map at the resolution of the layer it was read from (N, h, w).
+        seed: of the noise.
+        method, options: name of the method and the options it ran with.
+
+    Example:
+        >>> found = mg.MoreauGrad(net, rho=0.1).explain(x)
+        >>> found.map.shape, len(found), len(found[0])
+        (torch.Size([2, 3, 16, 16]), 2, 1)
+        >>> found.method
+        'moreau'
     """
 
-    map: Maps  # raw values, of the inputs' shape; (N, 1, H, W) from methods that know no channels
-    delta: Maps | None = None  # where the envelope's minimum lies, seen from the input
-    target: Target = None  # what was explained, in any of Captum's forms
-    eta: PerImage | None = None  # weight of the prior: as given, or as the asked sparsity made it
-    score: PerImage | None = None  # of the input itself
+    map: Maps
+    delta: Maps | None = None
+    target: Target = None
+    eta: PerImage | None = None
+    score: PerImage | None = None
     envelope: PerImage | None = None
-    residual: PerImage | None = None  # distance from optimality, or from completeness; NaN: not measured
+    residual: PerImage | None = None
     converged: Flags | None = None
-    gradients: Counts | None = None  # sample-gradients spent
-    stderr: Maps | None = None  # per entry of the map
-    coarse: Float[Tensor, "n *coarse"] | None = None  # the map at the resolution of the layer that it was read from
+    gradients: Counts | None = None
+    stderr: Maps | None = None
+    coarse: Float[Tensor, "n *coarse"] | None = None
     seed: int | None = None
     method: str = ""
     options: Mapping[str, Option] = field(default_factory=dict)
 
     @property
     def kept(self) -> PerImage:
-        """Share of the entries that are not zero."""
+        """Share of the entries that are not zero, (N,)."""
         return _share([part != 0 for part in _parts(self.map)])
 
     @property
     def pixels_kept(self) -> PerImage:
-        """Share of the pixels with a channel that is not zero; of the entries where there are no pixels."""
+        """Share of the pixels with a channel that is not zero (N,); of the entries where there are no pixels."""
         return _share([(part != 0).any(1) if part.ndim == 4 else part != 0 for part in _parts(self.map)])
 
     def __len__(self) -> int:
@@ -68,7 +87,7 @@ class Explanation:
     def __getitem__(self, index: SupportsIndex | slice) -> Explanation:
         rows = index if isinstance(index, slice) else self._row(index)
         target = self.target if _shared(self.target) else self.target[rows]
-        return replace(self._each(lambda tensor: tensor[rows]), target=target)
+        return replace(self._with_tensors(lambda tensor: tensor[rows]), target=target)
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
@@ -81,28 +100,82 @@ class Explanation:
         return "\n".join(lines)
 
     def to(self, device: torch.device | str) -> Explanation:
-        return self._each(lambda tensor: tensor.to(device))
+        """Move every tensor to a device.
+
+        Args:
+            device: such as "cuda" or `torch.device("cpu")`.
+
+        Returns:
+            A new Explanation; this one stays where it is.
+
+        Example:
+            >>> mg.Explanation(map=torch.zeros(1, 3, 8, 8)).to("cpu").map.device
+            device(type='cpu')
+        """
+        return self._with_tensors(lambda tensor: tensor.to(device))
 
     def cpu(self) -> Explanation:
+        """Move every tensor to the CPU.
+
+        Returns:
+            A new Explanation.
+        """
         return self.to("cpu")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes one .npz without pickle (half precisions as float32), whole or not at all; returns its path."""
+        """Write one .npz without pickle, whole or not at all. Half precisions are stored as float32.
+
+        Args:
+            path: file to write; `.npz` is added where it is missing.
+
+        Returns:
+            The path of the file.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> path = mg.Explanation(map=torch.zeros(1, 3, 8, 8)).save(pathlib.Path(tempfile.mkdtemp()) / "maps")
+            >>> path.name, mg.Explanation.load(path).map.shape
+            ('maps.npz', torch.Size([1, 3, 8, 8]))
+        """
         found = with_ending(path, ".npz")
         archive.write(found, {each.name: getattr(self, each.name) for each in fields(self)})
         return found
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Explanation:
+        """Read a file written by `save`.
+
+        Args:
+            path: the file; `.npz` may be left out.
+
+        Returns:
+            The Explanation, on the CPU.
+
+        Raises:
+            ValueError: the file is damaged, of another kind, or written by a newer version.
+        """
         found = Path(path)
         return cls(**archive.read(found if found.is_file() else with_ending(path, ".npz")))
 
     def show(self, image: Any = None, signed: bool = False, index: int = 0) -> Figure:
-        """The picture of one image: the input where given, its map, and both in one.
+        """Draw one image: the input if given, its map, and an overlay of both.
 
-        `image` is what the model saw, before normalisation: RGB, of the map's height and width.
-        Maps without pixels (table rows, token embeddings) are drawn as bars.
+        Args:
+            image: the picture as the model saw it, before normalisation: RGB, of the map's height and width; a
+                batch (N, 3, H, W) is indexed. None: the map alone.
+            signed: draw the sum over the channels in red and blue instead of the sum of absolute values.
+            index: which image of the batch.
+
+        Returns:
+            A matplotlib figure; maps without pixels (table rows, token embeddings) are drawn as bars.
+
+        Example:
+            >>> figure = mg.Explanation(map=torch.rand(2, 3, 8, 8)).show(torch.rand(3, 8, 8), index=1)
+            >>> [axes.get_title() for axes in figure.axes[:3]]
+            ['input', 'map', 'overlay']
         """
+        from moreaugrad.plotting import pictures  # on use: results can be computed without matplotlib
+
         one = self[index]
         parts = _parts(one.map)
         if len(parts) > 1:
@@ -113,7 +186,8 @@ class Explanation:
         title = " \N{MIDDLE DOT} ".join([self.method or "map", *_facts(one)])
         drawing = parts[0][0]
         if drawing.ndim == 3:
-            return pictures.panel(_pick(image, index), drawing, title, signed)
+            batched = isinstance(image, Tensor) and image.ndim == 4
+            return pictures.panel(image[index] if batched else image, drawing, title, signed)
         if image is not None:
             raise ValueError(f"an image needs a map (N, C, H, W), got {tuple(parts[0].shape)}; call show() without it")
         return pictures.bars(drawing, title, signed)
@@ -125,8 +199,8 @@ class Explanation:
             raise IndexError(f"index must name one of {len(self)} images, got {index}")
         return slice(position, position + 1)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Explanation:
-        """The same with every tensor changed."""
+    def _with_tensors(self, change: Callable[[Tensor], Tensor]) -> Explanation:
+        """A copy with every tensor changed."""
         changed: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -151,22 +225,15 @@ def _shared(target: Target) -> bool:
     return target.numel() == 1 if isinstance(target, Tensor) else not isinstance(target, list)
 
 
-def _pick(image: Any, index: int) -> Any:
-    return image[index] if isinstance(image, Tensor) and image.ndim == 4 else image
-
-
 def _heading(result: Explanation) -> str:
     shapes = " and ".join(str(tuple(part.shape[1:])) for part in _parts(result.map))
     by = f" by {result.method}" if result.method else ""
+    cost = ""
+    if result.gradients is not None:
+        least, most = int(result.gradients.min()), int(result.gradients.max())
+        cost = f", {most} gradients each" if least == most else f", {least} to {most} gradients each"
     seed = "" if result.seed is None else f", seed {result.seed}"
-    return f"Explanation{by}: {len(result)} x {shapes}{_spent(result)}{seed}"
-
-
-def _spent(result: Explanation) -> str:
-    if result.gradients is None:
-        return ""
-    least, most = int(result.gradients.min()), int(result.gradients.max())
-    return f", {most} gradients each" if least == most else f", {least} to {most} gradients each"
+    return f"Explanation{by}: {len(result)} x {shapes}{cost}{seed}"
 
 
 def _facts(one: Explanation) -> list[str]:
@@ -194,11 +261,8 @@ def _line(one: Explanation) -> str:
     if not all(bool(part.isfinite().all()) for part in _parts(one.map)):
         found.append("the map holds NaN or infinity")
     if not one.kept.any():
-        found.append(_why_zero(one))
+        sparse = one.eta is not None and one.eta.item() > 0
+        why = "eta is above every gradient entry; lower it or use sparsity="
+        other = "the score does not change with the input, or the penalty of a mask outweighs it"
+        found.append(f"all zero: {why if sparse else other}")
     return ", ".join(found)
-
-
-def _why_zero(one: Explanation) -> str:
-    if one.eta is not None and one.eta.item() > 0:
-        return "all zero: eta is above every gradient entry; lower it or use sparsity="
-    return "all zero: the score does not change with the input, or the penalty of a mask outweighs it"

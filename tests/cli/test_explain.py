@@ -118,9 +118,9 @@ def test_wrong_usage_is_one_line_and_exit_code_2(folder, run, arguments, words):
 
 
 def test_weights_out_of_reach_give_exit_code_2(folder, run, monkeypatch):
-    from moreaugrad.models import named
+    from moreaugrad.models import hubs
 
-    monkeypatch.setattr(named, "unreachable", lambda url: "no connection")
+    monkeypatch.setattr(hubs, "connection_error", lambda url: "no connection")
     monkeypatch.setenv("TORCH_HOME", str(folder))
     code, _, err = run("explain", "a.png", "--model", "torchvision/resnet18")
     assert (code, len(err.splitlines())) == (2, 1)

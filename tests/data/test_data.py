@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from moreaugrad.data.collect import collect, keys
-from moreaugrad.data.read import MOST_PIXELS, read
+from moreaugrad.data.images import MOST_PIXELS, find_images, read_image, unique_names
 
 RAMP = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8) * 5  # 0, 5, ..., 235
 COLOURS = np.stack([RAMP, RAMP[::-1], RAMP[:, ::-1]], axis=2)
@@ -19,10 +18,9 @@ COLOURS = np.stack([RAMP, RAMP[::-1], RAMP[:, ::-1]], axis=2)
 
 def saved(folder: Path, image: Image.Image, name: str = "picture.png", **how: object) -> np.ndarray:
     image.save(folder / name, **how)
-    item = read(folder / name)
-    assert item.key == Path(name).stem
-    assert item.pixels.mode == "RGB"
-    return np.asarray(item.pixels)
+    found = read_image(folder / name)
+    assert found.mode == "RGB"
+    return np.asarray(found)
 
 
 def test_rgb_is_bit_exact(tmp_path):
@@ -110,14 +108,13 @@ def test_first_frame_of_an_animation(tmp_path):
     ids=["bytes", "floats", "sixteen bits", "with alpha"],
 )
 def test_arrays(array):
-    assert (np.asarray(read(array).pixels) == COLOURS).all()
+    assert (np.asarray(read_image(array)) == COLOURS).all()
 
 
 def test_grey_arrays_and_pil_images():
-    assert (np.asarray(read(RAMP).pixels) == RAMP[..., None]).all()
-    assert (np.asarray(read(RAMP[..., None] > 100).pixels)[..., 0] == np.where(RAMP > 100, 255, 0)).all()
-    item = read(Image.fromarray(RAMP), key="mine", target=3)
-    assert (item.key, item.target, item.pixels.mode) == ("mine", 3, "RGB")
+    assert (np.asarray(read_image(RAMP)) == RAMP[..., None]).all()
+    assert (np.asarray(read_image(RAMP[..., None] > 100))[..., 0] == np.where(RAMP > 100, 255, 0)).all()
+    assert read_image(Image.fromarray(RAMP)).mode == "RGB"
 
 
 def bomb(width: int, height: int) -> bytes:
@@ -151,7 +148,7 @@ def broken(folder: Path) -> dict[str, tuple[Path, str]]:
 def test_bad_files_are_named_with_a_way_out(tmp_path, name):
     path, words = broken(tmp_path)[name]
     with pytest.raises(ValueError, match=words) as caught:
-        read(path)
+        read_image(path)
     assert repr(str(path)) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -159,12 +156,12 @@ def test_bad_files_are_named_with_a_way_out(tmp_path, name):
 def test_a_pil_image_of_a_cut_file(tmp_path):
     path, _ = broken(tmp_path)["cut.png"]
     with Image.open(path) as image, pytest.raises(ValueError, match="truncated or damaged"):
-        read(image)
+        read_image(image)
 
 
 def test_the_limit_is_on_pixels(tmp_path):
     assert MOST_PIXELS < 10_100 * 10_000
-    assert read(np.zeros((3, 4), np.uint8)).pixels.size == (4, 3)
+    assert read_image(np.zeros((3, 4), np.uint8)).size == (4, 3)
 
 
 @pytest.mark.parametrize(
@@ -179,37 +176,38 @@ def test_the_limit_is_on_pixels(tmp_path):
 )
 def test_bad_arrays(array, words):
     with pytest.raises((ValueError, TypeError), match=words):
-        read(array)
+        read_image(array)
 
 
 def test_not_an_image():
     with pytest.raises(TypeError, match="a path, a PIL image or a numpy array, got int"):
-        read(3)
+        read_image(3)
 
 
 def test_collect_files_folders_patterns(tmp_path):
     for name in ("b.png", "a.JPG", "deep/c.webp", "notes.txt", ".hidden.png", "maps/a.png", "x[1].png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    folder = [path.relative_to(tmp_path).as_posix() for path in collect([tmp_path], skip=tmp_path / "maps")]
+    folder = [path.relative_to(tmp_path).as_posix() for path in find_images([tmp_path], skip=tmp_path / "maps")]
     assert folder == ["a.JPG", "b.png", "deep/c.webp", "x[1].png"]
-    assert collect([tmp_path / "?.png"]) == [tmp_path / "b.png"]
-    assert collect([tmp_path / "x[1].png"]) == [tmp_path / "x[1].png"]
-    assert collect([tmp_path / "b.png", str(tmp_path / "b.png")]) == [tmp_path / "b.png"]
-    assert collect([tmp_path / "notes.txt", tmp_path / "none.png"]) == [tmp_path / "notes.txt", tmp_path / "none.png"]
+    assert find_images([tmp_path / "?.png"]) == [tmp_path / "b.png"]
+    assert find_images([tmp_path / "x[1].png"]) == [tmp_path / "x[1].png"]
+    assert find_images([tmp_path / "b.png", str(tmp_path / "b.png")]) == [tmp_path / "b.png"]
+    missing = [tmp_path / "notes.txt", tmp_path / "none.png"]
+    assert find_images(missing) == missing
 
 
 def test_what_a_folder_above_the_results_is_given_directly_is_read(tmp_path):
     (tmp_path / "a.png").touch()
-    assert collect([tmp_path], skip=tmp_path) == [tmp_path / "a.png"]
+    assert find_images([tmp_path], skip=tmp_path) == [tmp_path / "a.png"]
 
 
 @given(st.lists(st.sampled_from(["a.png", "A.png", "a.jpg", "x/a.png", "y/a.png", "x_a_png", "b.png", "a_2.png"])))
 def test_keys_are_distinct_even_where_case_is_ignored(names):
-    found = keys([Path("/photos", name) for name in names])
+    found = unique_names([Path("/photos", name) for name in names])
     assert len({key.casefold() for key in found}) == len(names)
 
 
 def test_a_lone_name_is_its_own_key():
-    assert keys([Path("x/cat.png"), Path("y/dog.png")]) == ["cat", "dog"]
-    assert keys([Path("x/cat.png"), Path("y/cat.png")]) == ["x_cat_png", "y_cat_png"]
+    assert unique_names([Path("x/cat.png"), Path("y/dog.png")]) == ["cat", "dog"]
+    assert unique_names([Path("x/cat.png"), Path("y/cat.png")]) == ["x_cat_png", "y_cat_png"]

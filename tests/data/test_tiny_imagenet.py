@@ -1,4 +1,4 @@
-"""Labelled pictures, Tiny-ImageNet's published layout, and fine-tuning on it: end to end, resumed, and refused."""
+"""Labelled images, the published layout of Tiny-ImageNet, and fine-tuning on it: end to end, resumed, and refused."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import moreaugrad as mg
 from moreaugrad.data.arrays import Arrays
-from moreaugrad.data.read import read
+from moreaugrad.data.images import read_image
 from moreaugrad.data.tiny_imagenet import read_wnids
 from moreaugrad.models import embedded, load_model
 from moreaugrad.training.augment import resized, zoom_and_flip
@@ -105,7 +105,7 @@ def test_val_follows_its_annotations(whole, place):
     for key, label, box, picture in zip(found.keys, found.labels, found.boxes, found.pictures, strict=True):
         assert label == int(key.removeprefix("val_")) % 4
         assert box.tolist() == [label, 2, 61 + label, 3]  # the last column and row belong to the object
-        assert read(picture).pixels.size == (64, 64)
+        assert read_image(picture).size == (64, 64)
     assert found.pixels().shape == (8, 64, 64, 3)
     np.testing.assert_array_equal(found.pixels()[3], np.asarray(Image.open(found.pictures[3])))
 
@@ -217,10 +217,10 @@ def test_pictures_that_do_not_fit_together(own):
     noisy(0, 0).resize((32, 48)).save(path)
     with pytest.raises(ValueError, match=r"size of the first, 64 x 64, got 32 x 48 in 'val_4'"):
         found.pixels()
-    arrays = mg.Labelled([np.zeros((5, 4, 3), np.uint8)] * 2, np.zeros(2, np.int64), ["a", "b"], ["c"])
+    arrays = mg.LabelledImages([np.zeros((5, 4, 3), np.uint8)] * 2, np.zeros(2, np.int64), ["a", "b"], ["c"])
     assert arrays.pixels().shape == (2, 5, 4, 3)
     with pytest.raises(ValueError, match="got none"):
-        mg.Labelled([], np.zeros(0, np.int64), [], ["c"]).pixels()
+        mg.LabelledImages([], np.zeros(0, np.int64), [], ["c"]).pixels()
 
 
 ROWS = [
@@ -280,8 +280,8 @@ def test_resized_is_the_view_of_the_model_bit_for_bit(size):
     pixels[0], pixels[1, ::2] = 255, 0  # beyond both ends of 8 bits
     view = embedded.tiny_view(size)
     found = resized(torch.from_numpy(pixels), size)
-    np.testing.assert_array_equal(found.numpy(), [np.asarray(view.crop(Image.fromarray(each))) for each in pixels])
-    x = torch.stack([view.tensor(Image.fromarray(each)) for each in pixels])
+    np.testing.assert_array_equal(found.numpy(), [np.asarray(view.apply(Image.fromarray(each))[1]) for each in pixels])
+    x = torch.stack([view.apply(Image.fromarray(each))[0] for each in pixels])
     torch.testing.assert_close(normalised(found, FineTuning.scale), x, rtol=0, atol=0)
 
 
@@ -370,7 +370,7 @@ def test_it_learns_and_the_file_holds_what_was_measured(whole, tmp_path, run):
     model = load_model("efficientnet_lite0_tiny_imagenet", weights=out.with_suffix(".safetensors"))
     assert (model.size, model.labels) == ((32, 32), ["goldfish", "Egyptian cat", "frying pan", "made up"])
     val = mg.read_tiny_imagenet(whole, "val")
-    x = torch.stack([model.preprocess(read(picture).pixels) for picture in val.pictures])
+    x = torch.stack([model.preprocess(read_image(picture)) for picture in val.pictures])
     right = (model(x).argmax(1).numpy() == val.labels).mean()
     assert right == pytest.approx(float(told["accuracy_stored"]), abs=1e-4)
 
@@ -506,7 +506,7 @@ def test_on_a_gpu_compiled_and_resumed(whole, tmp_path):
     told = notes(tmp_path / "net.safetensors")
     model = load_model("efficientnet_lite0_tiny_imagenet", weights=tmp_path / "net.safetensors", device="cuda")
     val = mg.read_tiny_imagenet(whole, "val")
-    x = torch.stack([model.preprocess(read(picture).pixels) for picture in val.pictures])
+    x = torch.stack([model.preprocess(read_image(picture)) for picture in val.pictures])
     right = (model(x).argmax(1).cpu().numpy() == val.labels).mean()
     assert right == pytest.approx(float(told["accuracy_stored"]), abs=1e-4)
 

@@ -17,7 +17,7 @@ from torch import nn
 from moreaugrad.certificates.lipschitz_bounds import Smoothness, smoothness
 from moreaugrad.cli.app import main
 from moreaugrad.data.arrays import Arrays
-from moreaugrad.models import lipschitz, load_model
+from moreaugrad.models import checkpoint, load_model
 from moreaugrad.models.checkpoint import WeightsUnavailableError
 from moreaugrad.models.lipschitz import LipschitzNetwork, Shift, SmoothAbs, matrices
 from moreaugrad.training.augment import crop_and_flip
@@ -291,7 +291,7 @@ def test_a_file_says_its_own_shape(tmp_path):
 
 
 def test_weights_that_come_with_the_package(tmp_path, monkeypatch):
-    monkeypatch.setattr(lipschitz, "files", lambda package: tmp_path)
+    monkeypatch.setattr(checkpoint, "files", lambda package: tmp_path)
     with pytest.raises(WeightsUnavailableError, match="train cifar10 --network lipschitz --data FOLDER --out FILE"):
         load_model("lipschitz_cifar10")
     assert load_model("lipschitz_cifar10", weights="random").labels[0] == "airplane"

@@ -11,15 +11,14 @@ import torch
 from PIL import Image
 from torch import nn
 
-from moreaugrad.data.read import read
+from moreaugrad.data.images import read_image
 from moreaugrad.models import MODELS, checkpoint, load_model
-from moreaugrad.models.checkpoint import WeightsUnavailableError, fit, read_state
-from moreaugrad.models.classifier import Classifier
-from moreaugrad.models.custom import as_classifier
-from moreaugrad.models.embedded import copy_in_order, packaged
-from moreaugrad.models.labels import imagenet, read_labels
+from moreaugrad.models.checkpoint import WeightsUnavailableError, load_state, read_state
+from moreaugrad.models.classifier import CentreCrop, Classifier, imagenet_labels, read_labels
+from moreaugrad.models.custom import as_classifier, view_from_function
+from moreaugrad.models.embedded import copy_in_order, packaged_weights
+from moreaugrad.models.hubs import timm_view, torchvision_view
 from moreaugrad.models.resnet import ResNet18
-from moreaugrad.models.view import CentreCrop, of_timm, of_torchvision, view_of
 
 CODE = """
 import torch
@@ -74,7 +73,7 @@ def test_crop_is_torchvisions(size):
     for weights in (ResNet18_Weights.DEFAULT, EfficientNet_B0_Weights.DEFAULT):
         transforms = weights.transforms()
         picture = photo(*size)
-        assert torch.equal(of_torchvision(transforms).tensor(picture), transforms(picture))
+        assert torch.equal(torchvision_view(transforms).apply(picture)[0], transforms(picture))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -85,7 +84,7 @@ def test_crop_is_timms(size, mode):
     means = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.25)}
     config = {"input_size": (3, 160, 160), "interpolation": "bicubic", "crop_pct": 0.9, "crop_mode": mode, **means}
     theirs = create_transform(**config, is_training=False)(photo(*size))
-    assert torch.equal(of_timm(config).tensor(photo(*size)), theirs)
+    assert torch.equal(timm_view(config).apply(photo(*size))[0], theirs)
 
 
 def test_preprocess_normalises_the_crop(lite):
@@ -113,21 +112,22 @@ def test_own_preprocessing_is_used_and_understood():
 
     steps = [t.Resize((20, 24)), t.ToTensor(), t.Normalize((0.4, 0.5, 0.6), (0.2, 0.25, 0.5))]
     own = t.Compose(steps)
-    view = view_of(own)
+    view = view_from_function(own)
     picture = photo(50, 40)
     assert view.size == (20, 24)
     assert view.mean == pytest.approx((0.4, 0.5, 0.6), abs=1e-6)
     assert view.std == pytest.approx((0.2, 0.25, 0.5), abs=1e-6)
-    assert torch.equal(view.tensor(picture), own(picture))
-    assert (np.asarray(view.crop(picture)) == np.asarray(steps[0](picture))).all()
+    x, crop = view.apply(picture)
+    assert torch.equal(x, own(picture))
+    assert (np.asarray(crop) == np.asarray(steps[0](picture))).all()
 
 
 def test_own_preprocessing_of_one_channel():
     from torchvision import transforms as t
 
-    view = view_of(t.Compose([t.Grayscale(), t.Resize((9, 9)), t.ToTensor()]))
-    assert view.tensor(photo(30, 30)).shape == (1, 9, 9)
-    assert view.crop(photo(30, 30)).mode == "RGB"
+    view = view_from_function(t.Compose([t.Grayscale(), t.Resize((9, 9)), t.ToTensor()]))
+    x, crop = view.apply(photo(30, 30))
+    assert (x.shape, crop.mode) == ((1, 9, 9), "RGB")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_own_preprocessing_of_one_channel():
 )
 def test_own_preprocessing_that_is_none(function, words):
     with pytest.raises((ValueError, TypeError), match=words):
-        view_of(function)
+        view_from_function(function)
 
 
 def test_embedded_model_knows_the_cat(lite):
@@ -163,7 +163,7 @@ def test_embedded_model_on_photos(lite, data):
     right = 0
     for start in range(0, len(rows), 20):
         some = rows[start : start + 20]
-        x = torch.stack([lite.preprocess(read(folder / row["file"]).pixels) for row in some])
+        x = torch.stack([lite.preprocess(read_image(folder / row["file"])) for row in some])
         with torch.no_grad():
             found = lite(x).argmax(1).tolist()
         right += sum(a == int(row["class_index"]) for a, row in zip(found, some, strict=True))
@@ -171,7 +171,7 @@ def test_embedded_model_on_photos(lite, data):
 
 
 def test_packaged_tensors_must_follow_the_order_of_layers(lite):
-    state = packaged()
+    state = packaged_weights()
     with pytest.raises(ValueError, match="296 tensors, got 295"):
         copy_in_order(lite.network, dict(list(state.items())[1:]))
     swapped = dict(reversed(state.items()))
@@ -269,9 +269,9 @@ def test_number_of_classes_comes_from_the_checkpoint(tmp_path):
 def test_checkpoints_that_do_not_fit(tmp_path):
     network = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
     with pytest.raises(ValueError, match=r"2 missing \(1.weight, 1.bias\); 1 unexpected \(fc\)"):
-        fit(network, {"0.weight": torch.zeros(2, 3), "0.bias": torch.zeros(2), "fc": torch.zeros(1)}, "file")
+        load_state(network, {"0.weight": torch.zeros(2, 3), "0.bias": torch.zeros(2), "fc": torch.zeros(1)}, "file")
     with pytest.raises(ValueError, match=r"1 of another shape \(0.weight \(5, 3\) for \(2, 3\)\)"):
-        fit(network, network.state_dict() | {"0.weight": torch.zeros(5, 3)}, "file")
+        load_state(network, network.state_dict() | {"0.weight": torch.zeros(5, 3)}, "file")
     (tmp_path / "junk.pt").write_bytes(b"junk")
     torch.save([1, 2], tmp_path / "list.pt")
     torch.save(network, tmp_path / "code.pt")
@@ -305,9 +305,9 @@ def test_labels_in_every_form(tmp_path):
 
 
 def test_larger_imagenets_have_names():
-    assert imagenet(1000)[0] == "tench"
-    assert len(imagenet(21843)) == 21843
-    assert imagenet(7) is None
+    assert imagenet_labels(1000)[0] == "tench"
+    assert len(imagenet_labels(21843)) == 21843
+    assert imagenet_labels(7) is None
 
 
 def test_own_code(own_code):
@@ -374,7 +374,7 @@ def test_models_must_be_names_and_devices_must_exist():
 
 
 @pytest.mark.parametrize("name", ["timm/resnet18", "torchvision/resnet18"])
-def test_weights_out_of_reach_are_told_in_one_sentence(name, monkeypatch, tmp_path):
+def test_weights_out_of_reach_are_reported_in_one_sentence(name, monkeypatch, tmp_path):
     from huggingface_hub import constants
 
     monkeypatch.setattr(checkpoint.socket, "create_connection", lambda *a, **k: (_ for _ in ()).throw(OSError("down")))

@@ -9,9 +9,9 @@ from torch import nn
 import moreaugrad as mg
 from moreaugrad.certificates.lipschitz_bounds import Smoothness, smoothness
 from moreaugrad.models import load_model
-from moreaugrad.models.classifier import Classifier
+from moreaugrad.models.classifier import CentreCrop, Classifier
+from moreaugrad.models.custom import view_from_function
 from moreaugrad.models.pixels import in_pixels
-from moreaugrad.models.view import CentreCrop, view_of
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.5)
 
@@ -70,7 +70,7 @@ def test_a_function_of_ones_own_is_undone():
         return (values - 0.5) / 0.125
 
     model = small()
-    model.view = view_of(preprocess)
+    model.view = view_from_function(preprocess)
     pixels = in_pixels(model).preprocess(photo())
     plain = torch.tensor(np.asarray(photo().resize((8, 8)))).permute(2, 0, 1) / 255
     assert torch.allclose(pixels, plain, atol=1e-6)

@@ -85,7 +85,7 @@ def test_a_map_of_any_density_is_neither_blank_nor_saturated(kept):
 
 def test_a_map_that_is_not_sparse_has_the_plain_percentile():
     drawing = sparse(1500)
-    assert pictures.scale_of(drawing) == np.percentile(drawing.numpy(), 99)
+    assert pictures.scale_map(drawing).top == np.percentile(drawing.numpy(), 99)
 
 
 def test_signed_heat_is_symmetric_about_zero():
@@ -160,25 +160,6 @@ def test_a_scale_must_be_positive(scale):
         pictures.heat(ramp(), scale=scale)
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
-def test_a_map_on_an_image_is_their_weighted_mean(weight):
-    mask = pictures.heat(drawn())
-    found = pictures.show_map_on_image(PHOTO, mask, image_weight=weight)
-    wanted = 255 * (weight * PHOTO + (1 - weight) * colormaps["inferno"](mask)[..., :3])
-    assert found.dtype == np.uint8
-    assert found.shape == PHOTO.shape
-    assert np.abs(found - wanted).max() <= 0.5 + 1e-9
-
-
-def test_the_weight_and_the_mask_must_be_shares():
-    with pytest.raises(ValueError, match=r"image_weight must be in \[0, 1\]"):
-        pictures.show_map_on_image(PHOTO, np.zeros((8, 10)), image_weight=1.5)
-    with pytest.raises(ValueError, match=r"a mask must lie in \[0, 1\], got values from 0 to 7; make one with heat"):
-        pictures.show_map_on_image(PHOTO, np.pad([[7.0]], ((0, 7), (0, 9))))
-    with pytest.raises(ValueError, match=r"a mask must be \(H, W\)"):
-        pictures.show_map_on_image(PHOTO, np.zeros((3, 8, 10)))
-
-
 def test_every_form_of_a_photo_gives_the_same_picture():
     photo = np.rint(PHOTO * 255).astype(np.uint8)
     chw = torch.from_numpy(photo).permute(2, 0, 1)
@@ -239,7 +220,7 @@ def test_a_panel_shows_the_map_in_its_own_units():
     assert figure.get_suptitle() == "moreau"
     (tile,) = map_tiles(figure)
     assert np.allclose(tile.get_array(), drawing.abs().sum(0))
-    assert tile.get_clim() == (0, pictures.scale_of(drawing))
+    assert tile.get_clim() == (0, pictures.scale_map(drawing).top)
     assert figure.axes[3].get_ylim() == pytest.approx(tile.get_clim())  # the colour bar
     assert pixels(figure).std() > 10
 
@@ -273,8 +254,7 @@ def test_tiles_have_their_own_scale_and_the_caption_says_so():
 def test_tiles_may_share_one_scale_and_the_caption_says_so():
     figure = pictures.grid([("photo", PHOTO), ("one", drawn()), ("ten", 10 * drawn())], shared=True)
     one, ten = map_tiles(figure)
-    assert one.get_clim() == ten.get_clim() == (0, pictures.scale_of(drawn(), 10 * drawn()))
-    assert ten.get_clim()[1] == pictures.scale_of(10 * drawn())
+    assert one.get_clim() == ten.get_clim() == (0, pictures.scale_map(10 * drawn()).top)
     assert "one scale" in figure.get_supxlabel()
     assert len(figure.axes) == 4  # three tiles and the colour bar
 
@@ -371,7 +351,6 @@ def test_captum_draws_our_maps_too():
 def test_matplotlib_waits_for_the_first_picture_and_pyplot_never_comes():
     script = """
 import sys
-from moreaugrad.plotting import pictures
 from moreaugrad.results import Explanation
 assert "matplotlib" not in sys.modules
 import torch

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from moreaugrad.cli.app import main
 from moreaugrad.data.arrays import Arrays, read_cifar10
-from moreaugrad.models import load_model, resnet
+from moreaugrad.models import checkpoint, load_model, resnet
 from moreaugrad.models.checkpoint import WeightsUnavailableError
 from moreaugrad.models.resnet import ResNet18
 from moreaugrad.training import checkpoints as resumable
@@ -380,7 +380,7 @@ def test_notes_that_make_no_network(tmp_path, told, words):
 
 
 def test_weights_that_come_with_the_package(tmp_path, monkeypatch):
-    monkeypatch.setattr(resnet, "files", lambda package: tmp_path)
+    monkeypatch.setattr(checkpoint, "files", lambda package: tmp_path)
     with pytest.raises(WeightsUnavailableError, match="moreaugrad train cifar10 --data FOLDER --out FILE"):
         load_model("resnet18_softplus_cifar10")
     assert load_model("resnet18_softplus_cifar10", weights="random").labels[0] == "airplane"

@@ -160,9 +160,9 @@ def draw(known: Facts, *, case: Case, found: Certificate, trials: Sequence[Trial
     assert found.scores is not None
     shape = found.map.shape[1:]
     sizes = found.scores(found.map[None])[0].view(shape) if found.units == "pixels" else found.map.norm(dim=0)
-    marked = plot.Marked(sizes, top if found.norm else None, sure, _legend(found))
+    marked = plot.MarkedMap(sizes, top if found.norm else None, sure, _legend(found))
     length = "pixels, 0..1" if case.typed.pixels else "units of the input"
-    promise = plot.Promise(
+    promise = plot.CertifiedCurve(
         known["curve"]["epsilon"],
         [each / k for each in known["curve"]["overlap"]],
         found.epsilon,

@@ -18,7 +18,12 @@ NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrays:
-    """Pixels (N, 32, 32, 3), labels (N,), both uint8."""
+    """Training and test images of a data set in memory.
+
+    Attributes:
+        x_train, x_test: pixels (N, H, W, 3), uint8.
+        y_train, y_test: labels (N,), uint8.
+    """
 
     x_train: NDArray[np.uint8]
     y_train: NDArray[np.uint8]
@@ -26,7 +31,7 @@ class Arrays:
     y_test: NDArray[np.uint8]
 
     def digest(self) -> str:
-        """The same for the same images and labels in the same order."""
+        """Hash that is the same for the same images and labels in the same order."""
         found = sha256()
         for name in NAMES:
             found.update(getattr(self, name).tobytes())
@@ -34,19 +39,34 @@ class Arrays:
 
 
 def read_cifar10(path: str | Path) -> Arrays:
-    """A folder as torchvision keeps it, or an .npz file with x_train, y_train, x_test, y_test."""
+    """Read CIFAR-10 into memory.
+
+    Args:
+        path: a folder as torchvision keeps it, or an .npz file with x_train, y_train, x_test, y_test.
+
+    Returns:
+        `Arrays` with the fields x_train, y_train, x_test, y_test: pixels (N, 32, 32, 3) and labels (N,), uint8.
+
+    Example:
+        >>> import numpy as np, pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "cifar10.npz"
+        >>> images, labels = np.zeros((5, 32, 32, 3), np.uint8), np.arange(5)
+        >>> np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)
+        >>> mg.read_cifar10(path).x_train.shape
+        (5, 32, 32, 3)
+    """
     place = Path(path)
     if place.is_dir():
-        return _from_folder(place)
+        return _read_folder(place)
     if not place.is_file():
         raise ValueError(
             f"data must be torchvision's CIFAR-10 folder or an .npz file, got {str(path)!r}: nothing there"
         )
-    return checked(_from_npz(place), place)
+    return _check_arrays(_read_npz(place), place)
 
 
-def checked(found: Mapping[str, NDArray[Any]], source: object) -> Arrays:
-    """The arrays, once everything holds that training takes for granted."""
+def _check_arrays(found: Mapping[str, NDArray[Any]], source: object) -> Arrays:
+    """The arrays, if shapes, types and labels are what training expects."""
     for half in ("train", "test"):
         x, y = found[f"x_{half}"], found[f"y_{half}"]
         if x.dtype != np.uint8 or x.shape[1:] != (32, 32, 3) or not len(x):
@@ -66,7 +86,7 @@ def checked(found: Mapping[str, NDArray[Any]], source: object) -> Arrays:
     return Arrays(**{name: np.ascontiguousarray(found[name].astype(np.uint8, copy=False)) for name in NAMES})
 
 
-def _from_npz(path: Path) -> dict[str, NDArray[Any]]:
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             names = list(getattr(file, "files", ()))
@@ -79,7 +99,7 @@ def _from_npz(path: Path) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _from_folder(folder: Path) -> Arrays:
+def _read_folder(folder: Path) -> Arrays:
     from torchvision.datasets import CIFAR10
 
     try:
@@ -90,4 +110,4 @@ def _from_folder(folder: Path) -> Arrays:
             f"without it; fetch it with torchvision.datasets.CIFAR10({str(folder)!r}, download=True)"
         ) from None
     found = {f"x_{half}": one.data for half, one in halves.items()}
-    return checked(found | {f"y_{half}": np.asarray(one.targets) for half, one in halves.items()}, folder)
+    return _check_arrays(found | {f"y_{half}": np.asarray(one.targets) for half, one in halves.items()}, folder)

@@ -1,4 +1,4 @@
-"""Pictures with their true classes. `read_photos` takes a folder of image files with a table; opens none of them."""
+"""Pictures with their true classes, and folders of photos with a table of labels."""
 
 from __future__ import annotations
 
@@ -12,77 +12,117 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moreaugrad.data.collect import keys
-from moreaugrad.data.read import read
+from moreaugrad.data.images import read_image, unique_names
 
 IMAGENET = 1000  # classes
 NEEDED = ("file", "class_index")  # columns; wnid and name are taken where they are
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Labelled:
-    """N pictures in a fixed order. `boxes` are edges in pixels: right and bottom are the first ones outside."""
+class LabelledImages:
+    """N images in a fixed order with their true classes, read on use.
 
-    pictures: Sequence[Any]  # files, or arrays (H, W, 3) of uint8
-    labels: NDArray[np.int64]  # (N,)
-    keys: Sequence[str]  # a name of its own for each
-    classes: Sequence[str]  # names by label
-    boxes: NDArray[np.float64] | None = None  # (N, 4): left, top, right, bottom of the object
+    Args:
+        pictures: image files, or arrays (H, W, 3) of uint8.
+        labels: class of each image, (N,).
+        keys: a distinct name for each image.
+        classes: class names, by label.
+        boxes: left, top, right and bottom edge of the object in pixels, (N, 4); right and bottom are the first
+            column and row outside. None where they are not known.
+
+    Example:
+        >>> import numpy as np
+        >>> images = np.zeros((2, 8, 8, 3), np.uint8)
+        >>> data = mg.LabelledImages(images, np.array([0, 1]), ["a", "b"], ["cat", "dog"])
+        >>> len(data), data.pixels().shape
+        (2, (2, 8, 8, 3))
+    """
+
+    pictures: Sequence[Any]
+    labels: NDArray[np.int64]
+    keys: Sequence[str]
+    classes: Sequence[str]
+    boxes: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.pictures)
 
     def pixels(self) -> NDArray[np.uint8]:
-        """All pictures as one array (N, H, W, 3); they must have one size."""
+        """Read all images into one array.
+
+        Returns:
+            Array (N, H, W, 3); all images must have one size.
+        """
         if not len(self):
             raise ValueError("there must be pictures to read, got none")
-        first = _pixels(self.pictures[0])
+        first = np.asarray(read_image(self.pictures[0]))
         found = np.empty((len(self), *first.shape), np.uint8)
         with ThreadPoolExecutor() as pool:
-            for place, each in enumerate(pool.map(_pixels, self.pictures)):
+            for place, each in enumerate(map(np.asarray, pool.map(read_image, self.pictures))):
                 if each.shape != first.shape:
                     raise ValueError(
-                        f"all pictures must have the size of the first, {_size(first)}, got {_size(each)} in "
-                        f"{self.keys[place]!r}; resize it, or leave it out"
+                        f"all pictures must have the size of the first, {first.shape[1]} x {first.shape[0]}, got "
+                        f"{each.shape[1]} x {each.shape[0]} in {self.keys[place]!r}; resize it, or leave it out"
                     )
                 found[place] = each
         return found
 
 
-def read_photos(folder: str | Path, labels: str | Path | None = None) -> Labelled:
-    """A folder of image files and a table `labels.csv` (or `labels`): file, class_index and, where known, wnid, name.
+def read_photos(folder: str | Path, labels: str | Path | None = None) -> LabelledImages:
+    """List a folder of photos with ImageNet classes. Opens no image.
 
-    class_index is ImageNet's, 0..999. A class that no row names is called by its number.
+    Args:
+        folder: holds the image files.
+        labels: CSV file with the columns file, class_index (0..999) and, where known, wnid and name;
+            None: `labels.csv` in the folder.
+
+    Returns:
+        The photos in the order of the table; a class that no row names is called by its number.
+
+    Example:
+        >>> import pathlib, tempfile, shutil
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = shutil.copy(photo, folder / "cat.jpg")
+        >>> _ = (folder / "labels.csv").write_text("file,class_index,name\\ncat.jpg,281,tabby")
+        >>> mg.read_photos(folder).classes[281]
+        'tabby'
     """
     place = Path(folder)
     if not place.is_dir():
         raise ValueError(f"the photos must lie in a folder, got {str(folder)!r}, which is none; check the path")
     table = place / "labels.csv" if labels is None else Path(labels)
-    rows = _rows(table)
-    known: dict[int, str] = {}
+    rows = _read_table(table)
+    names: dict[int, str] = {}
     for number, row in enumerate(rows, 2):
-        index = _class(row["class_index"], f"line {number} of {str(table)!r}")
-        name = row.get("name") or row.get("wnid") or str(index)
-        if known.setdefault(index, name) != name:
+        given = row["class_index"]
+        if not given.strip().isdecimal() or int(given) >= IMAGENET:
             raise ValueError(
-                f"a class must have one name, got {known[index]!r} and {name!r} for class {index} in {str(table)!r}"
+                f"class_index must be a whole number in 0..{IMAGENET - 1}, got {given!r} in line {number} of "
+                f"{str(table)!r}"
+            )
+        index = int(given)
+        name = row.get("name") or row.get("wnid") or str(index)
+        if names.setdefault(index, name) != name:
+            raise ValueError(
+                f"a class must have one name, got {names[index]!r} and {name!r} for class {index} in {str(table)!r}"
             )
     files = [place / row["file"] for row in rows]
-    present(files, f"{str(table)!r} names them")
-    classes = [known.get(index, str(index)) for index in range(IMAGENET)]
-    return Labelled(files, np.array([int(row["class_index"]) for row in rows], np.int64), keys(files), classes)
+    check_present(files, f"{str(table)!r} names them")
+    classes = [names.get(index, str(index)) for index in range(IMAGENET)]
+    indices = np.array([int(row["class_index"]) for row in rows], np.int64)
+    return LabelledImages(files, indices, unique_names(files), classes)
 
 
-def present(files: Sequence[Path], why: str) -> None:
-    """Every file is there."""
+def check_present(files: Sequence[Path], why: str) -> None:
+    """Raise unless every file is there."""
     if missing := [file for file in files if not file.is_file()]:
         raise ValueError(
             f"all {len(files)} image files must be there, since {why}, got {len(missing)} missing "
-            f"({some(file.name for file in missing)}); fetch or unpack them again"
+            f"({first_names(file.name for file in missing)}); fetch or unpack them again"
         )
 
 
-def some(names: Iterable[object]) -> str:
+def first_names(names: Iterable[object]) -> str:
     """The first few, for a message."""
     every = list(map(str, names))
     return ", ".join(every[:3]) + (", ..." if len(every) > 3 else "")
@@ -97,7 +137,7 @@ def read_text(path: Path, what: str) -> str:
         raise ValueError(f"{what} must be a readable text file, got {str(path)!r}: {reason}") from None
 
 
-def _rows(table: Path) -> list[dict[str, str]]:
+def _read_table(table: Path) -> list[dict[str, str]]:
     what = "the table of the photos (columns file, wnid, class_index, name)"
     rows = list(csv.DictReader(read_text(table, what).splitlines()))
     if not rows:
@@ -113,17 +153,3 @@ def _rows(table: Path) -> list[dict[str, str]]:
                 f"each row of {str(table)!r} must have a file and a class_index, got {row} in line {number}"
             )
     return rows
-
-
-def _class(given: str, where: str) -> int:
-    if not given.strip().isdecimal() or int(given) >= IMAGENET:
-        raise ValueError(f"class_index must be a whole number in 0..{IMAGENET - 1}, got {given!r} in {where}")
-    return int(given)
-
-
-def _pixels(picture: Any) -> NDArray[np.uint8]:
-    return np.asarray(read(picture).pixels)
-
-
-def _size(pixels: NDArray[np.uint8]) -> str:
-    return f"{pixels.shape[1]} x {pixels.shape[0]}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from moreaugrad.data.labelled import Labelled, present, read_text, some
+from moreaugrad.data.labelled import LabelledImages, check_present, first_names, read_text
 
 NAME = "tiny-imagenet-200"
 SOURCE = f"cs231n.stanford.edu/{NAME}.zip"
@@ -21,44 +21,57 @@ IMAGES = "*.JPEG"
 ANNOTATIONS = "val_annotations.txt"
 
 
-def read_tiny_imagenet(folder: str | Path, split: str) -> Labelled:
-    """The images of "train" or "val", from the folder tiny-imagenet-200 or the one above it.
+def read_tiny_imagenet(folder: str | Path, split: str) -> LabelledImages:
+    """List the images of Tiny-ImageNet in its published layout. Opens no image.
 
-    A label is the position of its wnid among the sorted ones. "val" has boxes: an annotation's last column and row
-    belong to the object, so right = x1 + 1 and bottom = y1 + 1.
+    Args:
+        folder: `tiny-imagenet-200`, or the folder above it.
+        split: "train" or "val".
+
+    Returns:
+        The images of the split. A label is the position of its wnid among the sorted ones. "val" has boxes: the
+        last column and row of an annotation belong to the object, so right = x1 + 1 and bottom = y1 + 1.
+
+    Raises:
+        ValueError: the folder is incomplete, or an annotation is malformed; the message says where.
+
+    Example:
+        >>> data = mg.read_tiny_imagenet("tiny-imagenet-200", "val")  # doctest: +SKIP
+        >>> len(data), data.boxes.shape  # doctest: +SKIP
+        (10000, (10000, 4))
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {list(SPLITS)}, got {split!r}; the test split has no labels")
-    root = _root(Path(folder))
+    root = _find_root(Path(folder))
     wnids = read_wnids(root)
-    found = _words(root)
-    names = [found.get(wnid, wnid) for wnid in wnids]
-    return _train(root, wnids, names) if split == "train" else _val(root, wnids, names)
+    words = _read_words(root)
+    names = [words.get(wnid, wnid) for wnid in wnids]
+    return (_list_train if split == "train" else _list_val)(root, wnids, names)
 
 
 def read_wnids(folder: str | Path) -> list[str]:
     """The sorted WordNet identifiers of the classes; a label is a position among them."""
-    path = _root(Path(folder)) / "wnids.txt"
+    path = _find_root(Path(folder)) / "wnids.txt"
     found = read_text(path, "the list of classes").split()
-    if twice := _twice(found):
-        raise ValueError(f"{str(path)!r} must name each class once, got {some(twice)} more than once")
+    if twice := _duplicates(found):
+        raise ValueError(f"{str(path)!r} must name each class once, got {first_names(twice)} more than once")
     if not found:
         raise ValueError(f"{str(path)!r} must name the classes, one wnid in each line, got none; fetch {SOURCE} again")
     return sorted(found)
 
 
-def _root(folder: Path) -> Path:
+def _find_root(folder: Path) -> Path:
     for place in (folder, folder / NAME):
         if (place / "wnids.txt").is_file():
             return place
     must = f"the data must be the folder {NAME} with wnids.txt, train/ and val/, or the one above it"
     if not folder.is_dir():
         raise ValueError(f"{must}, got {str(folder)!r}: nothing there; unpack {SOURCE}")
-    inside = some(sorted(each.name for each in folder.iterdir())) or "nothing"
+    inside = first_names(sorted(each.name for each in folder.iterdir())) or "nothing"
     raise ValueError(f"{must}, got {str(folder)!r} with {inside} in it; unpack {SOURCE}")
 
 
-def _words(root: Path) -> dict[str, str]:
+def _read_words(root: Path) -> dict[str, str]:
     """Names by wnid; without words.txt a class is called by its wnid."""
     path = root / "words.txt"
     if not path.is_file():
@@ -67,24 +80,24 @@ def _words(root: Path) -> dict[str, str]:
     return {wnid: name.strip() for wnid, _, name in pairs if name.strip()}
 
 
-def _train(root: Path, wnids: list[str], names: list[str]) -> Labelled:
+def _list_train(root: Path, wnids: list[str], names: list[str]) -> LabelledImages:
     place = root / "train"
     if not place.is_dir():
         raise _incomplete(root, "the folder train/", "no such folder")
     if unknown := sorted(each.name for each in place.iterdir() if each.is_dir() and each.name not in set(wnids)):
         raise ValueError(
-            f"each folder of {str(place)!r} must be a class of wnids.txt, got {some(unknown)}; complete wnids.txt, "
-            "or remove what does not belong there"
+            f"each folder of {str(place)!r} must be a class of wnids.txt, got {first_names(unknown)}; complete "
+            "wnids.txt, or remove what does not belong there"
         )
     by_class = [_images(place / wnid / "images") for wnid in wnids]
     if empty := [wnid for wnid, files in zip(wnids, by_class, strict=True) if not files]:
         raise _incomplete(root, f"images ({IMAGES}) in train/<wnid>/images", f"none for {_of(empty, wnids)}")
-    files = [file for some_files in by_class for file in some_files]
+    files = [file for group in by_class for file in group]
     labels = np.repeat(np.arange(len(wnids)), [len(each) for each in by_class])
-    return Labelled(files, labels.astype(np.int64), [file.stem for file in files], names)
+    return LabelledImages(files, labels.astype(np.int64), [file.stem for file in files], names)
 
 
-def _val(root: Path, wnids: list[str], names: list[str]) -> Labelled:
+def _list_val(root: Path, wnids: list[str], names: list[str]) -> LabelledImages:
     place = root / "val"
     path = place / ANNOTATIONS
     if not path.is_file():
@@ -92,21 +105,21 @@ def _val(root: Path, wnids: list[str], names: list[str]) -> Labelled:
     lines = [line.split("\t") for line in read_text(path, "the annotations").splitlines() if line.strip()]
     position = {wnid: label for label, wnid in enumerate(wnids)}
     for number, line in enumerate(lines, 1):
-        _check(line, position, f"line {number} of {str(path)!r}")
-    if twice := _twice(line[0] for line in lines):
-        raise ValueError(f"{str(path)!r} must name each image once, got {some(twice)} more than once")
+        _check_annotation(line, position, f"line {number} of {str(path)!r}")
+    if twice := _duplicates(line[0] for line in lines):
+        raise ValueError(f"{str(path)!r} must name each image once, got {first_names(twice)} more than once")
     files = [place / "images" / line[0] for line in lines]
-    present(files, f"{str(path)!r} names them")
+    check_present(files, f"{str(path)!r} names them")
     if nameless := sorted({file.name for file in _images(place / "images")} - {file.name for file in files}):
-        raise _incomplete(root, f"a line in val/{ANNOTATIONS} for each image", f"none for {some(nameless)}")
+        raise _incomplete(root, f"a line in val/{ANNOTATIONS} for each image", f"none for {first_names(nameless)}")
     labels = np.array([position[line[1]] for line in lines], np.int64)
     if empty := [wnid for wnid, label in position.items() if label not in set(labels.tolist())]:
         raise _incomplete(root, f"each class in val/{ANNOTATIONS}", f"no image of {_of(empty, wnids)}")
     boxes = np.array([line[2:] for line in lines], np.float64) + np.array([0, 0, 1, 1])
-    return Labelled(files, labels, [file.stem for file in files], names, boxes)
+    return LabelledImages(files, labels, [file.stem for file in files], names, boxes)
 
 
-def _check(line: list[str], position: dict[str, int], where: str) -> None:
+def _check_annotation(line: list[str], position: dict[str, int], where: str) -> None:
     if len(line) != 6 or not all(each.strip().isdecimal() for each in line[2:]):
         raise ValueError(
             f"an annotation must be a file, a wnid and the four whole numbers of a box, separated by tabs, got {line} "
@@ -126,12 +139,12 @@ def _images(folder: Path) -> list[Path]:
     return sorted(folder.glob(IMAGES), key=lambda file: (len(file.name), file.name))
 
 
-def _twice(names: Iterable[str]) -> list[str]:
+def _duplicates(names: Iterable[str]) -> list[str]:
     return [name for name, times in Counter(names).items() if times > 1]
 
 
 def _of(empty: list[str], wnids: list[str]) -> str:
-    return f"{len(empty)} of {len(wnids)} classes ({some(empty)})"
+    return f"{len(empty)} of {len(wnids)} classes ({first_names(empty)})"
 
 
 def _incomplete(root: Path, what: str, came: str) -> ValueError:

@@ -1,4 +1,4 @@
-"""Weights on their way into a network: files, random numbers, or a hub that may be out of reach.
+"""Weights for a network: from files, shipped with the package, random, or from a hub that may be out of reach.
 
 Never unpickles code.
 """
@@ -9,6 +9,7 @@ import pickle
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -26,7 +27,7 @@ RANDOM = "random"
 
 
 class WeightsUnavailableError(OSError):
-    """Pretrained weights that cannot be had here and now."""
+    """Pretrained weights that are neither installed nor can be downloaded."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(
@@ -35,23 +36,32 @@ class WeightsUnavailableError(OSError):
         )
 
 
-def built(make: Callable[..., Network], weights: str | Path | None, labels: list[str] | None) -> Network:
+def build_network(make: Callable[..., Network], weights: str | Path | None, labels: list[str] | None) -> Network:
     """The network with random or file weights and as many classes as the file, or the labels, have."""
     state = None if weights is None or weights == RANDOM else read_state(weights)
     network = make(num_classes=len(labels)) if labels else make()
     if state is None:
         return network
-    classes = _classes(network, state)
-    if classes is not None:
-        network = make(num_classes=classes)
-    fit(network, state, weights)
+    last, tensor = list(network.state_dict().items())[-1]  # the bias of the last layer: its length is that of classes
+    bias = _strip_prefixes(state, set(network.state_dict())).get(last)
+    if bias is not None and bias.ndim == 1 and bias.shape != tensor.shape:
+        network = make(num_classes=len(bias))
+    load_state(network, state, weights)
     return network
 
 
-def fill(network: nn.Module, weights: str | Path) -> None:
-    """Weights of a file into a network; "random" leaves it as it was made."""
-    if weights != RANDOM:
-        fit(network, read_state(weights), weights)
+def load_weights(network: nn.Module, weights: str | Path | None) -> None:
+    """Load a file into a network; None and "random" leave it as it was made."""
+    if weights is not None and weights != RANDOM:
+        load_state(network, read_state(weights), weights)
+
+
+def shipped_weights(name: str, command: str) -> Path:
+    """The file of weights that comes with the package; `command` trains it where it is absent."""
+    path = Path(str(files("moreaugrad.models"))) / "weights" / f"{name}.safetensors"
+    if not path.is_file():
+        raise WeightsUnavailableError(name, f"this installation holds none; train them: {command}")
+    return path
 
 
 def read_state(path: str | Path) -> State:
@@ -69,15 +79,15 @@ def read_state(path: str | Path) -> State:
     except pickle.UnpicklingError:
         raise ValueError(
             f"weights must be plain tensors, got {str(path)!r}, which holds other objects, or is damaged; "
-            "save it anew with torch.save(model.state_dict(), FILE)"
+            "save it again with torch.save(model.state_dict(), FILE)"
         ) from None
     except Exception as error:
         raise ValueError(f"weights must be a readable checkpoint, got {str(path)!r}: {_first_line(error)}") from error
-    return _unwrapped(found, path)
+    return _unwrap(found, path)
 
 
-def read_notes(path: str | Path) -> dict[str, str]:
-    """What a .safetensors file says of itself; any other kind says nothing."""
+def read_metadata(path: str | Path) -> dict[str, str]:
+    """The metadata of a .safetensors file; empty for any other kind."""
     if Path(path).suffix != ".safetensors" or not Path(path).is_file():
         return {}
     from safetensors import SafetensorError, safe_open
@@ -89,10 +99,19 @@ def read_notes(path: str | Path) -> dict[str, str]:
         raise ValueError(f"weights must be a readable checkpoint, got {str(path)!r}: {_first_line(error)}") from error
 
 
-def fit(network: nn.Module, state: State, source: object) -> None:
-    """Loads every tensor, or says which do not fit."""
+def read_options(weights: str | Path | None, kinds: Mapping[str, Callable[[str], Any]], wanted: str) -> dict[str, Any]:
+    """The options of the network that a file was made for, where its metadata hold them."""
+    notes = {} if weights is None or weights == RANDOM else read_metadata(weights)
+    try:
+        return {key: kind(notes[key]) for key, kind in kinds.items() if key in notes}
+    except ValueError:
+        raise ValueError(f"weights must say {wanted} in numbers, got {notes} in {str(weights)!r}") from None
+
+
+def load_state(network: nn.Module, state: State, source: object) -> None:
+    """Load every tensor, or raise with those that do not fit."""
     wanted = network.state_dict()
-    state = _renamed(state, set(wanted))
+    state = _strip_prefixes(state, set(wanted))
     missing = [name for name in wanted if name not in state and not name.endswith("num_batches_tracked")]
     extra = [name for name in state if name not in wanted]
     shapes = [
@@ -102,18 +121,18 @@ def fit(network: nn.Module, state: State, source: object) -> None:
     ]
     if missing or extra or shapes:
         parts = [("missing", missing), ("unexpected", extra), ("of another shape", shapes)]
-        told = "; ".join(f"{len(names)} {what} ({_some(names)})" for what, names in parts if names)
+        misfits = "; ".join(f"{len(names)} {what} ({_first_names(names)})" for what, names in parts if names)
         raise ValueError(
-            f"weights must fit the model, got {str(source)!r} with tensors {told}; "
+            f"weights must fit the model, got {str(source)!r} with tensors {misfits}; "
             "give the model that was trained, and its labels where their number differs"
         )
     network.load_state_dict(state, strict=False)
 
 
 @contextmanager
-def from_afar(name: str, url: str, cached: bool = False) -> Iterator[None]:
-    """Turns every failure of a download into one sentence, and fails at once where no host answers."""
-    why = None if cached else unreachable(url)
+def downloading(name: str, url: str, cached: bool = False) -> Iterator[None]:
+    """Turn every failure of a download into one sentence, and fail at once where no host answers."""
+    why = None if cached else connection_error(url)
     with _hub_offline() if why else nullcontext():
         try:
             yield
@@ -121,14 +140,14 @@ def from_afar(name: str, url: str, cached: bool = False) -> Iterator[None]:
             raise WeightsUnavailableError(name, why or _first_line(error)) from error
 
 
-def hub() -> str:
+def hub_url() -> str:
     from huggingface_hub import constants
 
     return str(constants.ENDPOINT)
 
 
-def unreachable(url: str) -> str | None:
-    """Why a host cannot be spoken to; None where it can, or where a proxy does the talking."""
+def connection_error(url: str) -> str | None:
+    """Why a host does not answer; None where it does, or where there is a proxy."""
     place = urlsplit(url)
     if getproxies():
         return None
@@ -141,7 +160,7 @@ def unreachable(url: str) -> str | None:
 
 @contextmanager
 def _hub_offline() -> Iterator[None]:
-    """The Hugging Face hub asks six times over 23 seconds for each file; offline it looks in its cache only."""
+    """Let the Hugging Face hub look in its cache only; online it would retry each file for 23 seconds."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE
@@ -152,7 +171,7 @@ def _hub_offline() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
-def _unwrapped(found: Any, path: object) -> State:
+def _unwrap(found: Any, path: object) -> State:
     for key in WRAPPERS:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
@@ -165,22 +184,15 @@ def _unwrapped(found: Any, path: object) -> State:
     return dict(found)
 
 
-def _renamed(state: State, wanted: set[str]) -> State:
-    """Without the prefixes that wrappers of a network (data parallel, compiled, trainers) put before each name."""
+def _strip_prefixes(state: State, wanted: set[str]) -> State:
+    """Remove the prefixes that wrappers of a network (data parallel, compiled, trainers) put before each name."""
     for prefix in PREFIXES * 2:
         if all(name.startswith(prefix) for name in state) and not any(name.startswith(prefix) for name in wanted):
             state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     return state
 
 
-def _classes(network: nn.Module, state: State) -> int | None:
-    """The number of classes in a file, where it differs: its last tensor is the bias of the last layer."""
-    last, tensor = list(network.state_dict().items())[-1]
-    found = _renamed(state, set(network.state_dict())).get(last)
-    return len(found) if found is not None and found.ndim == 1 and found.shape != tensor.shape else None
-
-
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 

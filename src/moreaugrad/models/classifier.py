@@ -1,22 +1,118 @@
-"""A network together with the way a picture enters it and the names of its classes."""
+"""A network together with the preprocessing of its pictures and the names of its classes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
 from moreaugrad import validate
-from moreaugrad.models.view import View, per_channel
+
+Values = tuple[float, ...]  # one per channel
+
+
+class View(Protocol):
+    """The way from an upright RGB picture to the input of a network: (v - mean) / std, v in [0, 1]."""
+
+    @property
+    def size(self) -> tuple[int, int]: ...  # height, width
+
+    @property
+    def mean(self) -> Values: ...
+
+    @property
+    def std(self) -> Values: ...
+
+    def apply(self, picture: Image.Image) -> tuple[Float[Tensor, "c h w"], Image.Image]:
+        """The input of the network, and the same part of the picture as 8-bit RGB of that size."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CentreCrop:
+    """Resize to a box, cut out the centre, normalise: what nearly all published weights expect.
+
+    `fit`: cover fills the box and keeps the proportions, squash ignores them, contain adds borders.
+    """
+
+    size: tuple[int, int] = (224, 224)
+    box: tuple[int, int] = (256, 256)  # height and width before the cut
+    mean: Values = (0.485, 0.456, 0.406)
+    std: Values = (0.229, 0.224, 0.225)
+    filter: Image.Resampling = Image.Resampling.BICUBIC
+    fit: str = "cover"
+
+    def apply(self, picture: Image.Image) -> tuple[Float[Tensor, "c h w"], Image.Image]:
+        crop = self._crop(picture)
+        pixels = np.asarray(crop.convert("L") if len(self.mean) == 1 else crop)
+        values = torch.tensor(pixels).view(*self.size, -1).permute(2, 0, 1).float() / 255
+        return ((values - per_channel(self.mean)) / per_channel(self.std)).contiguous(), crop
+
+    def _crop(self, picture: Image.Image) -> Image.Image:
+        width, height = self._scaled_size(*picture.size)
+        fill = tuple(round(255 * value) for value in self.mean) if self.fit == "contain" else (0, 0, 0)
+        canvas = Image.new("RGB", (self.size[1], self.size[0]), fill if len(fill) == 3 else fill * 3)
+        left, top = _centre_start(width, self.size[1]), _centre_start(height, self.size[0])
+        canvas.paste(picture.resize((width, height), self.filter), (-left, -top))
+        return canvas
+
+    def _scaled_size(self, width: int, height: int) -> tuple[int, int]:
+        if self.fit == "squash":
+            return self.box[1], self.box[0]
+        if self.fit == "contain":
+            factor = min(self.box[0] / height, self.box[1] / width)
+            return round(width * factor), round(height * factor)
+        if self.box[0] * width <= self.box[1] * height:  # whole numbers, rounded down: as torchvision does
+            return self.box[1], max(self.box[0], self.box[1] * height // width)
+        return max(self.box[1], self.box[0] * width // height), self.box[0]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionView:
+    """A user's function from picture to tensor; mean and std describe what it does to black and white."""
+
+    function: Callable[[Image.Image], Any]
+    size: tuple[int, int]
+    mean: Values
+    std: Values
+
+    def apply(self, picture: Image.Image) -> tuple[Float[Tensor, "c h w"], Image.Image]:
+        x = check_preprocessed(self.function(picture))
+        values = x.cpu() * per_channel(self.std) + per_channel(self.mean)
+        pixels = (values * 255).round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
+        colours = pixels[:, :, :3].copy() if pixels.shape[2] >= 3 else np.repeat(pixels[:, :, :1], 3, axis=2)
+        return x, Image.fromarray(colours)
 
 
 class Classifier(nn.Module):
-    """Logits of a network in its own, normalised input space.
+    """A network that knows how to preprocess pictures and what its classes are called.
 
-    `preprocess(picture)` is `(crop(picture) / 255 - mean) / std`, on the device and in the precision of the network.
+    The call gives logits for inputs in the network's own, normalised space:
+    `preprocess(picture) = (crop(picture) / 255 - mean) / std`. `mg.load_model` makes one.
+
+    Args:
+        network: module from images (N, C, H, W) to logits (N, classes), or to an object with `.logits`.
+        view: resizing, cropping and normalisation of pictures, such as `CentreCrop(size=(224, 224))`.
+        name: what reports call the model.
+        labels: name of each class, in the order of the outputs.
+
+    Attributes:
+        network, view, name, labels: as given.
+
+    Example:
+        >>> model = mg.load_model("resnet18_softplus", weights="random")
+        >>> model.size, model.label(3)
+        ((32, 32), 'cat')
+        >>> model(torch.rand(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
     """
 
     def __init__(self, network: nn.Module, view: View, name: str, labels: Sequence[str] | None = None) -> None:
@@ -30,42 +126,66 @@ class Classifier(nn.Module):
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k"]:
         return validate.output(self.network(x), len(x))
 
-    def crop(self, picture: Image.Image) -> Image.Image:
-        """What the network sees of an RGB picture: 8 bits, at the network's size."""
-        return self.view.crop(picture)
-
     def preprocess(self, picture: Image.Image) -> Float[Tensor, "c h w"]:
-        tensor = self._anchor()
-        return self.view.tensor(picture).to(tensor.device, tensor.dtype)
+        """Turn a picture into the input of the network.
+
+        Args:
+            picture: upright RGB picture of any size.
+
+        Returns:
+            Tensor (C, H, W) on the device and in the precision of the network.
+        """
+        return self.preprocess_and_crop(picture)[0]
+
+    def crop(self, picture: Image.Image) -> Image.Image:
+        """Cut out what the network sees of an RGB picture.
+
+        Returns:
+            8-bit RGB picture of the network's input size.
+        """
+        return self.view.apply(picture)[1]
+
+    def preprocess_and_crop(self, picture: Image.Image) -> tuple[Float[Tensor, "c h w"], Image.Image]:
+        """Both `preprocess(picture)` and `crop(picture)`, resizing the picture once.
+
+        Returns:
+            The input tensor (C, H, W) and the 8-bit RGB picture that shows the same part.
+        """
+        x, crop = self.view.apply(picture)
+        like = self._any_tensor()
+        return x.to(like.device, like.dtype), crop
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width."""
+        """Height and width of the input, in pixels."""
         return self.view.size
 
     @property
     def mean(self) -> Float[Tensor, "c 1 1"]:
+        """Mean that preprocessing subtracts from each channel, on the scale 0..1."""
         return per_channel(self.view.mean).to(self.device)
 
     @property
     def std(self) -> Float[Tensor, "c 1 1"]:
+        """Standard deviation that preprocessing divides each channel by, on the scale 0..1."""
         return per_channel(self.view.std).to(self.device)
 
     @property
     def box(self) -> tuple[Float[Tensor, "c 1 1"], Float[Tensor, "c 1 1"]]:
-        """The lowest and highest value that a picture can give to each channel."""
+        """Lowest and highest value that a picture can give to each channel."""
         return -self.mean / self.std, (1 - self.mean) / self.std
 
     @property
     def device(self) -> torch.device:
-        return self._anchor().device
+        """Device of the weights."""
+        return self._any_tensor().device
 
     def label(self, target: int) -> str | None:
-        """The name of a class, where the classes have names."""
+        """Name of class `target`, or None where the classes have no names."""
         return self.labels[target] if self.labels and -len(self.labels) <= target < len(self.labels) else None
 
     def check_labels(self) -> None:
-        """Every output must have a name. Runs the network once, on a grey picture."""
+        """Raise unless every output has a name; runs the network once, on a grey picture."""
         with torch.no_grad():
             outputs = self(self.preprocess(Image.new("RGB", self.size[::-1], "grey"))[None]).shape[1]
         if self.labels is not None and len(self.labels) != outputs:
@@ -73,7 +193,73 @@ class Classifier(nn.Module):
                 f"labels must name every class of the model, got {len(self.labels)} labels for {outputs} outputs"
             )
 
-    def _anchor(self) -> Tensor:
+    def _any_tensor(self) -> Tensor:
         """A tensor that has the network's device and precision."""
         every = (*self.network.parameters(), *self.network.buffers())
         return next((tensor for tensor in every if tensor.is_floating_point()), torch.empty(0))
+
+
+def per_channel(values: Values) -> Float[Tensor, "c 1 1"]:
+    return torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)
+
+
+def check_preprocessed(found: Any) -> Float[Tensor, "c h w"]:
+    """What a user's preprocessing returned, without a batch axis of one."""
+    if isinstance(found, Tensor) and found.ndim == 4 and len(found) == 1:
+        found = found[0]
+    if not isinstance(found, Tensor) or found.ndim != 3 or not found.is_floating_point():
+        came = f"shape {tuple(found.shape)}, {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
+        raise TypeError(f"preprocess must turn a PIL image into a float tensor (C, H, W), got {came}")
+    return found.detach()
+
+
+def read_labels(source: str | Path | Sequence[str]) -> list[str]:
+    """One label per line, a JSON list, or a JSON object from index to name (or from name to index)."""
+    if not isinstance(source, str | Path):
+        return [str(label) for label in source]
+    try:
+        text = Path(source).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"labels must be a readable text file, got {str(source)!r}: {error}") from None
+    if text.lstrip()[:1] in ("[", "{"):
+        try:
+            found = _labels_from_json(json.loads(text))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(
+                f"labels in JSON must be a list of names, or an object with every index from 0, got {str(source)!r}: "
+                f"{error}"
+            ) from None
+    else:
+        found = [line.strip() for line in text.rstrip().splitlines()]
+    if not found:
+        raise ValueError(f"labels must name at least one class, got the empty file {str(source)!r}")
+    return found
+
+
+def imagenet_labels(classes: int) -> list[str] | None:
+    """The names of ImageNet-1K, or of the larger set that has this many classes."""
+    if classes == 1000:
+        from torchvision.models import ResNet18_Weights
+
+        return list(ResNet18_Weights.DEFAULT.meta["categories"])
+    from timm.data import ImageNetInfo, infer_imagenet_subset
+
+    subset = infer_imagenet_subset({"num_classes": classes})
+    return list(ImageNetInfo(subset).label_descriptions()) if subset else None
+
+
+def _labels_from_json(found: Any) -> list[str]:
+    if isinstance(found, list):
+        return [str(name) for name in found]
+    if all(isinstance(value, int) for value in found.values()):
+        found = {index: name for name, index in found.items()}
+    by_index = {int(index): name for index, name in found.items()}
+    if sorted(by_index) != list(range(len(by_index))):
+        raise ValueError(f"indices {sorted(by_index)[:5]}... have gaps")
+    names = (by_index[index] for index in range(len(by_index)))
+    return [str(name[-1] if isinstance(name, list) else name) for name in names]  # ["n01440764", "tench"]
+
+
+def _centre_start(length: int, wanted: int) -> int:
+    """Where the centre begins; negative where it must be padded. Rounded as torchvision does."""
+    return round((length - wanted) / 2) if length >= wanted else -((wanted - length) // 2)

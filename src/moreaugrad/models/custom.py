@@ -1,4 +1,4 @@
-"""The user's own code: `package.module:factory`, or a module that is already there."""
+"""Models from outside the package: `package.module:factory`, or a module or callable that is already there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from torch import nn
 
-from moreaugrad.models.checkpoint import RANDOM, fill
-from moreaugrad.models.classifier import Classifier
-from moreaugrad.models.view import CentreCrop, View, of_timm, view_of
+from moreaugrad.models.classifier import CentreCrop, Classifier, FunctionView, View, check_preprocessed
+from moreaugrad.models.hubs import timm_view, torchvision_view
 
 log = logging.getLogger("moreaugrad")
 
@@ -30,11 +30,21 @@ class Function(nn.Module):
         return self.function(*inputs)
 
 
-def custom_model(name: str, weights: str | Path | None = None, labels: list[str] | None = None) -> Classifier:
-    model = as_classifier(_made(name), name=name, labels=labels)
-    if weights is not None and weights != RANDOM:
-        fill(model.network, weights)
-    return model
+def custom_model(name: str) -> nn.Module:
+    """Call the function `package.module:factory`, which must make a module."""
+    place, _, factory = name.partition(":")
+    with _import_from_here():
+        try:
+            found: Any = import_module(place)
+            for part in factory.split("."):
+                found = getattr(found, part)
+            made: nn.Module = found if isinstance(found, nn.Module) else found()
+        except Exception as error:
+            raise ValueError(
+                f"model {name!r} must name a function of an importable module that makes the network, got "
+                f"{type(error).__name__}: {error}; modules are looked for in the current directory as well"
+            ) from error
+    return made
 
 
 def as_classifier(
@@ -43,27 +53,27 @@ def as_classifier(
     name: str | None = None,
     labels: list[str] | None = None,
 ) -> Classifier:
-    """A network or callable with a way in for pictures: `preprocess`, its own, or ImageNet's. Changes nothing in it."""
+    """Give a network or callable a preprocessing: `preprocess`, its own, or ImageNet's. The network stays unchanged."""
     if isinstance(model, Classifier) and preprocess is None and labels is None:
         return model
     network = model.network if isinstance(model, Classifier) else model
-    view = model.view if isinstance(model, Classifier) and preprocess is None else _view(network, preprocess)
+    view = model.view if isinstance(model, Classifier) and preprocess is None else _find_view(network, preprocess)
     names = labels if labels is not None else getattr(model, "labels", None)
     wrapped = network if isinstance(network, nn.Module) else Function(network)
     return Classifier(wrapped, view, name or type(network).__name__, names)
 
 
-def _view(network: Any, preprocess: Callable[..., Any] | None) -> View:
+def _find_view(network: Any, preprocess: Callable[..., Any] | None) -> View:
     function = preprocess or getattr(network, "preprocess", None)
     if function is not None:
         if not callable(function):
             raise TypeError(
                 f"preprocess must be a function from a PIL image to a tensor, got {type(function).__name__}"
             )
-        return view_of(function)
+        return view_from_function(function)
     config = getattr(network, "pretrained_cfg", None)
     if config:
-        return of_timm(config)
+        return timm_view(config)
     log.warning(
         "the model says nothing about its input: taking ImageNet's (224 x 224, its mean and std); "
         "give the model an attribute `preprocess`, or pass preprocess="
@@ -71,27 +81,24 @@ def _view(network: Any, preprocess: Callable[..., Any] | None) -> View:
     return CentreCrop()
 
 
-def _made(name: str) -> Any:
-    """What the factory makes: a module, a Classifier, or a callable."""
-    place, _, factory = name.partition(":")
-    with _here_importable():
-        try:
-            found: Any = import_module(place)
-            for part in factory.split("."):
-                found = getattr(found, part)
-            made: Any = found if isinstance(found, nn.Module) else found()
-        except Exception as error:
-            raise ValueError(
-                f"model {name!r} must name a function of an importable module that makes the network, got "
-                f"{type(error).__name__}: {error}; modules are looked for in the current directory as well"
-            ) from error
-    if not isinstance(made, nn.Module):
-        raise TypeError(f"model {name!r} must make a torch.nn.Module, got {type(made).__name__}")
-    return made
+def view_from_function(function: Callable[[Image.Image], Any]) -> View:
+    """The view that a preprocessing function amounts to; mean and std are read off a black and a white picture."""
+    if all(hasattr(function, name) for name in ("crop_size", "resize_size", "mean", "std", "interpolation")):
+        return torchvision_view(function)
+    low, high = (check_preprocessed(function(Image.new("RGB", (256, 256), colour))) for colour in ("black", "white"))
+    height, width = low.shape[1:]
+    span = (high - low)[:, height // 2, width // 2].double()
+    if not bool((span > 0).all()):
+        raise ValueError(
+            "preprocess must be v -> (v - mean) / std in every channel, got one that does not map white above "
+            "black; leave standardisation by each image's own statistics out of it"
+        )
+    mean = (-low[:, height // 2, width // 2].double() / span).tolist()
+    return FunctionView(function, (height, width), tuple(mean), tuple((1 / span).tolist()))
 
 
 @contextmanager
-def _here_importable() -> Iterator[None]:
+def _import_from_here() -> Iterator[None]:
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:

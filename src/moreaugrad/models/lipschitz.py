@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,9 @@ from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.certificates.lipschitz_bounds import ISOMETRY, Smoothness
-from moreaugrad.models.checkpoint import RANDOM, WeightsUnavailableError, built, read_notes
-from moreaugrad.models.classifier import Classifier
+from moreaugrad.models.checkpoint import build_network, read_options, shipped_weights
+from moreaugrad.models.classifier import CentreCrop, Classifier
 from moreaugrad.models.resnet import CIFAR10
-from moreaugrad.models.view import CentreCrop
 
 MEAN, STD = (0.5,) * 3, (1.0,) * 3
 SIZE = 32  # height and width of an image
@@ -99,7 +97,7 @@ class LipschitzNetwork(nn.Sequential):
         for layer in matrices(self):
             nn.init.zeros_(layer.bias)
             nn.init.orthogonal_(layer.weight)  # the last one, if not the others
-        _start_plain(self)
+        _init_waves(self)
 
 
 def _stage(before: int, width: int, depth: int, tau: float, patch: int) -> nn.Sequential:
@@ -110,8 +108,8 @@ def _stage(before: int, width: int, depth: int, tau: float, patch: int) -> nn.Se
     return nn.Sequential(*layers, SmoothAbs(tau))
 
 
-def _start_plain(network: nn.Module) -> None:
-    """The first weights: patches become their cosine waves, the longest first, and maps of patches change nothing.
+def _init_waves(network: nn.Module) -> None:
+    """Initial weights: patches become their cosine waves, the longest first, and maps of patches change nothing.
 
     Low frequencies, in which images differ most and noise least, then pass all stages and gradients keep their length.
     """
@@ -155,37 +153,18 @@ def check_widths(widths: Sequence[int], patch: int) -> None:
         )
 
 
-def lipschitz(
-    name: str = "lipschitz", weights: str | Path | None = None, labels: list[str] | None = None
-) -> Classifier:
-    """Random weights, or those of a file; a file that says so has its own widths, depth, tau and patch."""
-    shape = {} if weights is None or weights == RANDOM else _shape(weights)
-    network = built(partial(LipschitzNetwork, **shape), weights, labels)
+def lipschitz(name: str, weights: str | Path | None, labels: list[str] | None) -> Classifier:
+    """Random weights, those of the package, or those of a file, which may state its widths, depth, tau and patch."""
+    if weights is None and name != "lipschitz":
+        weights = shipped_weights(name, "moreaugrad train cifar10 --network lipschitz --data FOLDER --out FILE")
+    options = read_options(
+        weights,
+        {"widths": read_widths, "depth": int, "tau": float, "patch": int},
+        "widths, depth, tau and patch",
+    )
+    network = build_network(partial(LipschitzNetwork, **options), weights, labels)
     known = CIFAR10 if len(matrices(network)[-1].weight) == len(CIFAR10) else None
     return Classifier(network, VIEW, name, labels or known)
-
-
-def lipschitz_cifar10(
-    name: str = "lipschitz_cifar10", weights: str | Path | None = None, labels: list[str] | None = None
-) -> Classifier:
-    """The weights that come with the package."""
-    shipped = Path(str(files("moreaugrad.models"))) / "weights" / f"{name}.safetensors"
-    if weights is None and not shipped.is_file():
-        way = "moreaugrad train cifar10 --network lipschitz --data FOLDER --out FILE"
-        raise WeightsUnavailableError(name, f"this installation holds none; train them: {way}")
-    return lipschitz(name, weights or shipped, labels)
-
-
-def _shape(weights: str | Path) -> dict[str, Any]:
-    """What a file says of the network that it was made for."""
-    notes = read_notes(weights)
-    kinds: dict[str, Callable[[str], Any]] = {"widths": read_widths, "depth": int, "tau": float, "patch": int}
-    try:
-        return {key: kind(notes[key]) for key, kind in kinds.items() if key in notes}
-    except ValueError:
-        raise ValueError(
-            f"weights must say widths, depth, tau and patch in numbers, got {notes} in {str(weights)!r}"
-        ) from None
 
 
 def read_widths(text: str) -> tuple[int, ...]:

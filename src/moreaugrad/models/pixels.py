@@ -1,4 +1,4 @@
-"""The same classifier in units of pixels: normalisation moves from the picture's way in into the network."""
+"""A classifier in units of pixels: normalisation moves from preprocessing into the network."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from moreaugrad.certificates.lipschitz_bounds import Smoothness
-from moreaugrad.models.classifier import Classifier
-from moreaugrad.models.view import Values, View, per_channel
+from moreaugrad.models.classifier import Classifier, Values, View, per_channel
 
 
 @dataclass(frozen=True, slots=True)
 class PixelView:
-    """What another view sees, as values in [0, 1]."""
+    """Another view without its normalisation: values in [0, 1]."""
 
     view: View
 
@@ -32,18 +31,15 @@ class PixelView:
     def std(self) -> Values:
         return (1.0,) * len(self.view.std)
 
-    def crop(self, picture: Image.Image) -> Image.Image:
-        return self.view.crop(picture)
-
-    def tensor(self, picture: Image.Image) -> Float[Tensor, "c h w"]:
-        """Undone rather than left out: the way of a view may be anybody's, and borders may have its mean."""
-        seen = self.view.tensor(picture)
-        std, mean = (per_channel(each).to(seen.device, torch.float64) for each in (self.view.std, self.view.mean))
-        return (seen.double() * std + mean).to(seen.dtype)
+    def apply(self, picture: Image.Image) -> tuple[Float[Tensor, "c h w"], Image.Image]:
+        """Normalisation is undone rather than left out: any view may be inside, and borders may have its mean."""
+        x, crop = self.view.apply(picture)
+        std, mean = (per_channel(each).to(x.device, torch.float64) for each in (self.view.std, self.view.mean))
+        return (x.double() * std + mean).to(x.dtype), crop
 
 
 class Normalise(nn.Module):
-    """(x - mean)/std, channel by channel: a layer of the network, so that maps and lengths are those of x."""
+    """(x - mean)/std, channel by channel, as a layer of the network."""
 
     mean: Tensor
     std: Tensor
@@ -64,12 +60,26 @@ class Normalise(nn.Module):
 
 
 def in_pixels(classifier: Classifier) -> Classifier:
-    """The same network taking pixels in [0, 1], so that l2 lengths (epsilon, sigma, a map's change) are those of
-    pixels. It shares the weights; one that takes pixels already is returned as it is."""
+    """Move the normalisation of a classifier into its network, so that its input is pixels in [0, 1].
+
+    l2 lengths (epsilon, sigma, the change of a map) are then those of pixels, which makes certificates of
+    different models comparable.
+
+    Args:
+        classifier: from `mg.load_model`; it is left unchanged.
+
+    Returns:
+        A classifier that shares the weights; `classifier` itself where it takes pixels already.
+
+    Example:
+        >>> model = mg.in_pixels(mg.load_model("resnet18_softplus", weights="random"))
+        >>> [bound.flatten().tolist() for bound in model.box]
+        [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
+    """
     view = classifier.view
     if set(view.mean) == {0.0} and set(view.std) == {1.0}:
         return classifier
-    like = classifier._anchor()  # its precision, which a network without parameters would else take from this layer
+    like = classifier._any_tensor()  # a network without parameters would otherwise get the precision of this layer
     mean, std = (each.to(like.dtype) for each in (classifier.mean, classifier.std))
     both = nn.Sequential(Normalise(mean, std), classifier.network)
     for each in (both, both[0]):  # by hand: train() would reach into the network

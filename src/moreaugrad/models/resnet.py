@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from moreaugrad import validate
-from moreaugrad.models.checkpoint import RANDOM, WeightsUnavailableError, built, read_notes
-from moreaugrad.models.classifier import Classifier
-from moreaugrad.models.view import CentreCrop
+from moreaugrad.models.checkpoint import build_network, read_options, shipped_weights
+from moreaugrad.models.classifier import CentreCrop, Classifier
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 MEAN = (0.4914, 0.4822, 0.4465)  # of CIFAR-10's training images, per channel, values in [0, 1]
@@ -76,37 +73,15 @@ class ResNet18(nn.Module):
         return found
 
 
-def resnet18_softplus(
-    name: str = "resnet18_softplus", weights: str | Path | None = None, labels: list[str] | None = None
-) -> Classifier:
-    """Random weights, or those of a file; a file that says so has its own activation, beta and width."""
-    shape = {} if weights is None or weights == RANDOM else _shape(weights)
-    network = built(partial(ResNet18, **shape), weights, labels)
+def resnet18_softplus(name: str, weights: str | Path | None, labels: list[str] | None) -> Classifier:
+    """Random weights, those of the package, or those of a file, which may state its activation, beta and width."""
+    if weights is None and name.endswith("_cifar10"):
+        weights = shipped_weights(name, "moreaugrad train cifar10 --data FOLDER --out FILE")
+    options = read_options(weights, {"activation": str, "beta": float, "width": int}, "beta and width")
+    network = build_network(partial(ResNet18, **options), weights, labels)
     known = CIFAR10 if network.fc.out_features == len(CIFAR10) else None
     return Classifier(network, VIEW, name, labels or known)
 
 
-def resnet18_softplus_cifar10(
-    name: str = "resnet18_softplus_cifar10", weights: str | Path | None = None, labels: list[str] | None = None
-) -> Classifier:
-    """The weights that come with the package."""
-    shipped = Path(str(files("moreaugrad.models"))) / "weights" / f"{name}.safetensors"
-    if weights is None and not shipped.is_file():
-        raise WeightsUnavailableError(
-            name, "this installation holds none; train them: moreaugrad train cifar10 --data FOLDER --out FILE"
-        )
-    return resnet18_softplus(name, weights or shipped, labels)
-
-
 def _stage(before: int, after: int, stride: int, activation: str, beta: float) -> nn.Sequential:
     return nn.Sequential(Block(before, after, stride, activation, beta), Block(after, after, 1, activation, beta))
-
-
-def _shape(weights: str | Path) -> dict[str, Any]:
-    """What a file says of the network that it was made for."""
-    notes = read_notes(weights)
-    kinds = {"activation": str, "beta": float, "width": int}
-    try:
-        return {key: kind(notes[key]) for key, kind in kinds.items() if key in notes}
-    except ValueError:
-        raise ValueError(f"weights must say beta and width in numbers, got {notes} in {str(weights)!r}") from None

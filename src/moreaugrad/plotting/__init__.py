@@ -1,1 +1,1 @@
-"""Results on their way out: explanations as files, maps as pictures. Computes no map."""
+"""Every picture: maps, curves and certificates."""

@@ -1,7 +1,4 @@
-"""A certified map as a picture: the input, the map with outlines, the promise against the length of the change.
-
-Draws what it is given; computes no promise.
-"""
+"""A certified map as a picture: the input, the map with outlines, the guarantee against the size of the change."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moreaugrad.plotting import planes
 from moreaugrad.plotting.curves import COLOURS
 
 if TYPE_CHECKING:
@@ -20,14 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SURE, REST = "#39ffd0", "#ffffff"  # outlines on a map that is dark where it is small
-PROMISE, ATTACK, NOISE = COLOURS[0], COLOURS[1], COLOURS[7]
+CERTIFIED, ATTACK, NOISE = COLOURS[0], COLOURS[1], COLOURS[7]
 
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Marked:
-    """A map with its top units."""
+class MarkedMap:
+    """A map with its top units outlined."""
 
     sizes: Any  # (H, W)
     top: Mask | None  # (H, W); None: there are none
@@ -36,8 +32,8 @@ class Marked:
 
 
 @dataclass(frozen=True, eq=False)
-class Promise:
-    """Shares of the top units, by the length of the change."""
+class CertifiedCurve:
+    """Certified share of the top units that stay, by the size of the change."""
 
     epsilons: Sequence[float]
     shares: Sequence[float]
@@ -49,11 +45,11 @@ class Promise:
     stamp: str = ""  # across the curve
 
 
-def picture(photo: Any, marked: Marked, promise: Promise, title: str, names: tuple[str, str]) -> Figure:
+def picture(photo: Any, marked: MarkedMap, curve: CertifiedCurve, title: str, names: tuple[str, str]) -> Figure:
     """The three of them side by side; `names` are those of input and map."""
-    from moreaugrad.plotting.figure import Picture
+    from moreaugrad.plotting.pictures import Picture, read_photo
 
-    shown = planes.photo(photo)
+    shown = read_photo(photo)
     dots = min(max(1.2 * max(shown.shape[:2]) / 3.6, 110.0), 300.0)
     figure = Picture(13.0, 4.9, title, dots)
     places = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
@@ -62,14 +58,16 @@ def picture(photo: Any, marked: Marked, promise: Promise, title: str, names: tup
     _map(places[1], marked, names[1])
     for axes in places[:2]:
         axes.set_axis_off()
-    _curve(places[2], promise)
+    _curve(places[2], curve)
     return figure
 
 
-def _map(axes: Axes, marked: Marked, name: str) -> None:
+def _map(axes: Axes, marked: MarkedMap, name: str) -> None:
     from matplotlib.lines import Line2D
 
-    drawn = planes.plane(marked.sizes)
+    from moreaugrad.plotting.pictures import scale_map
+
+    drawn = scale_map(marked.sizes)
     axes.imshow(drawn.values, cmap="inferno", vmin=0, vmax=drawn.top or 1.0)
     axes.set_title(name + ("" if drawn.values.any() else " (all zero)"), fontsize=10)
     wide = min(1.8, max(0.5, 60 / max(drawn.values.shape)))
@@ -102,28 +100,28 @@ def _outline(axes: Axes, mask: Mask, colour: str, width: float, opacity: float) 
     axes.add_collection(lines)
 
 
-def _curve(axes: Axes, promise: Promise) -> None:
-    x, y = promise.epsilons, promise.shares
-    axes.fill_between(x, y, step="pre", color=PROMISE, alpha=0.15, linewidth=0)
-    axes.step(x, y, where="pre", color=PROMISE, linewidth=1.8, label="certified: at least so many stay")
-    if promise.tried:
-        lengths, shares = zip(*promise.tried, strict=True)
+def _curve(axes: Axes, curve: CertifiedCurve) -> None:
+    x, y = curve.epsilons, curve.shares
+    axes.fill_between(x, y, step="pre", color=CERTIFIED, alpha=0.15, linewidth=0)
+    axes.step(x, y, where="pre", color=CERTIFIED, linewidth=1.8, label="certified: at least so many stay")
+    if curve.tried:
+        lengths, shares = zip(*curve.tried, strict=True)
         axes.plot(lengths, shares, "v", color=ATTACK, linestyle=":", markersize=7, label="best attack found")
-    if promise.noise is not None:
-        axes.axhline(promise.noise, color=NOISE, linestyle=":", linewidth=1.4, label="no change, new noise alone")
-    if promise.asked > 0:
-        axes.axvline(promise.asked, color="black", linestyle="--", linewidth=1, label=f"asked: {promise.asked:g}")
-    if promise.logarithmic:
+    if curve.noise is not None:
+        axes.axhline(curve.noise, color=NOISE, linestyle=":", linewidth=1.4, label="no change, new noise alone")
+    if curve.asked > 0:
+        axes.axvline(curve.asked, color="black", linestyle="--", linewidth=1, label=f"asked: {curve.asked:g}")
+    if curve.logarithmic:
         axes.set_xscale("log")
     axes.set(xlim=(x[0], x[-1] * 1.02), ylim=(-0.03, 1.05))
-    axes.set_xlabel(promise.words[0], fontsize=9)
-    axes.set_ylabel(promise.words[1], fontsize=9)
+    axes.set_xlabel(curve.words[0], fontsize=9)
+    axes.set_ylabel(curve.words[1], fontsize=9)
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    if promise.stamp:
+    if curve.stamp:
         behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7}
-        words = axes.text(0.64, 0.55, promise.stamp, ha="center", va="center", transform=axes.transAxes, bbox=behind)
+        words = axes.text(0.64, 0.55, curve.stamp, ha="center", va="center", transform=axes.transAxes, bbox=behind)
         words.set(fontsize=18, color="#b00020", weight="bold")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize=8, frameon=False)

@@ -1,4 +1,4 @@
-"""Curves of figures against a size: lines with bands, floors dashed, panels in rows. Computes no figure."""
+"""Curves of a metric against a size: lines with bands, floors dashed, panels in rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Panel:
 
 def curves(panels: Sequence[Sequence[Panel]], title: str = "", note: str = "") -> Figure:
     """All panels, row by row, with one legend; the sizes on a logarithmic scale."""
-    from moreaugrad.plotting.figure import Picture
+    from moreaugrad.plotting.pictures import Picture
 
     rows, columns = len(panels), max(map(len, panels))
     figure = Picture(4.2 * columns, 3.4 * rows + 0.8, title)

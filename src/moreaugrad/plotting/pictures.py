@@ -1,31 +1,41 @@
-"""Maps as pictures: heat, overlay, panels side by side. Matplotlib is loaded by the first picture.
+"""Maps as pictures: heat, overlay, panels side by side.
 
 A map is drawn as the sum of its absolute values over the channels, or, signed, as their plain sum in red
 (above zero) and blue (below). Scales are linear, zero has the colour of zero, and full colour is at the
-99th percentile (`planes.Plane` says which); beyond it colours are clipped.
+99th percentile (`ScaledMap` says which); beyond it colours are clipped.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from textwrap import fill
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.files import replacing, with_ending
-from moreaugrad.plotting import planes
-from moreaugrad.plotting.planes import Array, Plane
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+Array: TypeAlias = NDArray[np.float64]
 
+ALL_ZERO = (
+    "map is all zero: eta is above every gradient entry; lower it or use sparsity= "
+    "(without a prior: the score does not change with the input)"
+)
 _COLOURS = {False: "inferno", True: "RdBu_r"}  # by signed
 _UNITS = {False: "|map|, summed over channels", True: "map, summed over channels"}
 _BACKDROP = {False: (0.0, 0.5), True: (0.5, 1.0)}  # range of the grey photo under an overlay: dark, signed bright
@@ -33,46 +43,88 @@ _LIFT = 0.3  # where the colours of an overlay begin: what is kept is never blac
 _GREY = np.array([0.299, 0.587, 0.114])
 
 
+@dataclass(frozen=True, slots=True)
+class ScaledMap:
+    """One number per pixel, and the size that gets full colour.
+
+    That size is the 99th percentile of all pixels, or the 90th of those that are not zero where that is
+    larger: in a very sparse map the first is zero, or paints nearly all that was kept in one colour.
+    """
+
+    values: Array
+    top: float  # 0 for a map of zeros
+    signed: bool
+
+    @property
+    def heat(self) -> Array:
+        """In [0, 1], signed in [-1, 1]: a multiple of the values, clipped; zero stays zero."""
+        return np.clip(self.values / self.top, -1, 1) if self.top else np.zeros_like(self.values)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def clipped(self) -> bool:
+        return bool((np.abs(self.values) > self.top).any())
+
+
+Tile: TypeAlias = ScaledMap | NDArray[Any]  # a map, or a photo (H, W, 3)
+
+
+class Picture(Figure):
+    """A figure outside pyplot: no global state, nothing to close, and a notebook shows it all the same."""
+
+    def __init__(self, width: float, height: float, title: str = "", dots: float = 100.0) -> None:
+        layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.06)
+        super().__init__(figsize=(width, height), dpi=dots, facecolor="white", layout=layout)
+        if title:
+            self.suptitle(fill(title, int(11 * width)), fontsize=11)  # about eleven letters to the inch
+
+    def tiles(self, rows: int, columns: int) -> list[Axes]:
+        """Axes without ticks or frame, row by row."""
+        found = list(self.subplots(rows, columns, squeeze=False).flat)
+        for axes in found:
+            axes.set_axis_off()
+        return found
+
+    def add_colour_bar(self, drawn: ScaledMap, places: list[Axes]) -> None:
+        colours = ScalarMappable(Normalize(*_limits(drawn)), _COLOURS[drawn.signed])
+        beyond = ("both" if drawn.signed else "max") if drawn.clipped else "neither"
+        bar = self.colorbar(colours, ax=places, extend=beyond, fraction=0.05, pad=0.02, shrink=0.9)
+        bar.set_label(_UNITS[drawn.signed], fontsize=9)
+        bar.ax.tick_params(labelsize=8)
+        bar.outline.set_visible(False)
+
+    def _repr_png_(self) -> bytes:
+        stored = BytesIO()
+        self.savefig(stored, format="png")
+        return stored.getvalue()
+
+
 def heat(map: Any, scale: float | None = None, signed: bool = False) -> Array:
     """A map (C, H, W) or (H, W) as (H, W) in [0, 1], signed in [-1, 1]; `scale` is the size that gives 1."""
-    return planes.plane(map, scale, signed).heat
-
-
-def scale_of(*maps: Any, signed: bool = False) -> float:
-    """One scale for maps of the same units: the largest of their own; 1 where all are zero."""
-    return max((planes.plane(each, None, signed).top for each in maps), default=0.0) or 1.0
+    return scale_map(map, scale, signed).heat
 
 
 def overlay(image: Any, map: Any, scale: float | None = None, signed: bool = False) -> NDArray[np.uint8]:
     """The photo, grey and faint, under the map in colour: RGB, (H, W, 3)."""
-    return _overlaid(planes.photo(image), planes.plane(map, scale, signed))
-
-
-def show_map_on_image(image: Any, mask: Any, image_weight: float = 0.5) -> NDArray[np.uint8]:
-    """image_weight * image + (1 - image_weight) * colours of the mask, both in [0, 1]; RGB, (H, W, 3)."""
-    validate.not_negative("image_weight", image_weight)
-    if image_weight > 1:
-        raise ValueError(f"image_weight must be in [0, 1], the share of the image, got {image_weight!r}")
-    shown, values = planes.photo(image), planes.mask(mask)
-    planes.same_size(shown, values.shape)
-    return _bytes(image_weight * shown + (1 - image_weight) * _coloured(values, signed=False))
+    return _overlay(read_photo(image), scale_map(map, scale, signed))
 
 
 def panel(image: Any, map: Any, title: str = "", signed: bool = False) -> Figure:
     """Input, map with a colour bar in its own units, and overlay; without an image the map alone."""
-    from moreaugrad.plotting.figure import Picture
-
-    drawn = planes.plane(map, None, signed)
-    tiles: list[tuple[str, Plane | NDArray[Any]]] = [("map", drawn)]
+    drawn = scale_map(map, None, signed)
+    tiles: list[tuple[str, Tile]] = [("map", drawn)]
     if image is not None:
-        shown = planes.photo(image)
-        tiles = [("input", shown), *tiles, ("overlay", _overlaid(shown, drawn))]
-    figure = Picture(3.7 * len(tiles) + 0.9, _height(drawn, 3.6) + 0.8, title, _dots(drawn, 3.6))
+        shown = read_photo(image)
+        tiles = [("input", shown), *tiles, ("overlay", _overlay(shown, drawn))]
+    figure = Picture(3.7 * len(tiles) + 0.9, _tile_height(drawn, 3.6) + 0.8, title, _dots_per_inch(drawn, 3.6))
     places = figure.tiles(1, len(tiles))
     for axes, (name, tile) in zip(places, tiles, strict=True):
-        _draw(axes, tile, name)
+        _draw_tile(axes, tile, name)
     if drawn.top:
-        _bar(figure, drawn, [places[len(places) // 2]])
+        figure.add_colour_bar(drawn, [places[len(places) // 2]])
     return figure
 
 
@@ -83,31 +135,32 @@ def grid(
 
     Each map has its own scale, or all have one (`shared`, for equal units) and a colour bar.
     """
-    from moreaugrad.plotting.figure import Picture
-
     validate.at_least("the number of tiles", len(tiles), 1)
     validate.at_least("columns", columns, 1)
-    drawn = [planes.plane(tile, None, signed) if isinstance(tile, Tensor) else planes.photo(tile) for _, tile in tiles]
-    top = max((each.top for each in drawn if isinstance(each, Plane)), default=0.0)
+    drawn = [scale_map(tile, None, signed) if isinstance(tile, Tensor) else read_photo(tile) for _, tile in tiles]
     if shared:
-        drawn = [replace(each, top=top) if isinstance(each, Plane) else each for each in drawn]
+        top = max((each.top for each in drawn if isinstance(each, ScaledMap)), default=0.0)
+        drawn = [replace(each, top=top) if isinstance(each, ScaledMap) else each for each in drawn]
     columns = min(columns, len(tiles))
     rows = -(-len(tiles) // columns)
-    tall = max(_height(each, 2.9) for each in drawn) + 0.3
+    tall = max(_tile_height(each, 2.9) for each in drawn) + 0.3
     size = 3.0 * columns + (0.9 if shared else 0), rows * tall + (0.9 if title else 0.5)
-    figure = Picture(*size, title, max(_dots(each, 2.9) for each in drawn))
+    figure = Picture(*size, title, max(_dots_per_inch(each, 2.9) for each in drawn))
     places = figure.tiles(rows, columns)
     for axes, (name, _), each in zip(places, tiles, drawn, strict=False):
-        _draw(axes, each, name)
-    _caption(figure, drawn, shared, places)
+        _draw_tile(axes, each, name)
+    maps = [each for each in drawn if isinstance(each, ScaledMap)]
+    if maps:
+        own = "each map on its own scale: full colour at its 99th percentile"
+        figure.supxlabel("all maps on one scale" if shared else own, fontsize=9)
+    if maps and shared:
+        figure.add_colour_bar(max(maps, key=lambda each: each.clipped), places)
     return figure
 
 
 def bars(map: Any, title: str = "", signed: bool = False) -> Figure:
     """A map without pixels, (D,) or (T, ...): one bar per position, in units of the map."""
-    from moreaugrad.plotting.figure import Picture
-
-    values = planes.row(map, signed).values
+    values = _scale_row(map, signed).values
     figure = Picture(9.0, 3.2, title)
     axes = figure.subplots()
     edges = np.arange(values.size + 1) - 0.5
@@ -127,75 +180,124 @@ def write(figure: Figure, path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def _overlaid(shown: Array, drawn: Plane) -> NDArray[np.uint8]:
-    planes.same_size(shown, drawn.values.shape)
+def _overlay(shown: Array, drawn: ScaledMap) -> NDArray[np.uint8]:
+    _check_same_size(shown, drawn.shape)
     opacity = (np.abs(drawn.heat) ** 0.7)[..., None]
     low, high = _BACKDROP[drawn.signed]
     backdrop = low + (high - low) * (shown @ _GREY)[..., None]
-    return _bytes((1 - opacity) * backdrop + opacity * _coloured(drawn.heat, drawn.signed, _LIFT))
+    colours = (1 - opacity) * backdrop + opacity * _colour_map(drawn.heat, drawn.signed, _LIFT)
+    found: NDArray[np.uint8] = np.rint(255 * colours.clip(0, 1)).astype(np.uint8)
+    return found
 
 
-def _coloured(values: Array, signed: bool, lift: float = 0.0) -> Array:
-    from matplotlib import colormaps
+def scale_map(drawing: Any, scale: float | None = None, signed: bool = False) -> ScaledMap:
+    """A map (C, H, W) or (H, W) with its channels summed, in size or, signed, as they are."""
+    found = _to_array(drawing)
+    if found.ndim not in (2, 3):
+        raise ValueError(f"a map must be (C, H, W) or (H, W) to be drawn, got {found.shape}; take one image, map[i]")
+    return _scale(found if found.ndim == 3 else found[None], (0,), scale, signed)
 
+
+def _scale_row(drawing: Any, signed: bool = False) -> ScaledMap:
+    """A map (D,) or (T, ...) as one number per position; what lies behind the first axis is summed."""
+    found = _to_array(drawing)
+    return _scale(found, tuple(range(1, found.ndim)), None, signed)
+
+
+def _to_array(drawing: Any) -> Array:
+    """As float64 on the CPU, where the smallest half-precision sums survive."""
+    tensor = torch.as_tensor(drawing).detach().cpu()
+    if tensor.numel() == 0 or tensor.ndim == 0 or tensor.is_complex():
+        raise ValueError(f"a map must hold real numbers to be drawn, got shape {tuple(tensor.shape)}, {tensor.dtype}")
+    found: Array = tensor.double().numpy()
+    return found
+
+
+def read_photo(image: Any) -> Array:
+    """An RGB or grey picture: PIL, an array (H, W, 3), (H, W), or a tensor (3, H, W); 8-bit or in [0, 1]."""
+    if hasattr(image, "convert"):  # PIL, without importing it
+        image = np.asarray(image.convert("RGB"))
+    found = torch.as_tensor(np.array(image) if isinstance(image, np.ndarray) else image).detach().cpu()
+    first = isinstance(image, Tensor)  # where each library keeps the channels
+    if found.ndim == 2:
+        found = found.unsqueeze(-1)
+    elif found.ndim == 3 and found.shape[0] in (1, 3) and (first or found.shape[-1] not in (1, 3)):
+        found = found.permute(1, 2, 0)
+    if found.ndim != 3 or found.shape[-1] not in (1, 3):
+        raise ValueError(
+            f"an image must be (H, W, 3), (3, H, W) or (H, W), got {tuple(found.shape)}; convert it to RGB"
+        )
+    pixels: Array = found.double().numpy() / (255 if found.dtype == torch.uint8 else 1)
+    low, high = float(pixels.min()), float(pixels.max())
+    if not (low >= -0.01 and high <= 1.01):  # a little beyond, as undoing a normalisation leaves it; NaN is refused
+        raise ValueError(
+            f"an image must lie in [0, 1], got values from {low:.3g} to {high:.3g}; "
+            "pass the photo itself, or undo the normalisation: x * std + mean"
+        )
+    return np.clip(np.broadcast_to(pixels, (*pixels.shape[:2], 3)), 0, 1)
+
+
+def _check_same_size(image: Array, shape: tuple[int, ...]) -> None:
+    if image.shape[:2] != shape:
+        raise ValueError(
+            f"an image must have the height and width of its map, {shape}, got {image.shape[:2]}; "
+            "pass the picture as the model saw it, after resizing and cropping"
+        )
+
+
+def _scale(found: Array, axes: tuple[int, ...], scale: float | None, signed: bool) -> ScaledMap:
+    if scale is not None:
+        validate.positive("scale", scale)
+    bad = ~np.isfinite(found)
+    if bad.any():
+        _warn(f"map holds NaN or infinity in {bad.sum()} of {found.size} entries; they are drawn as zero")
+        found = np.where(bad, 0.0, found)
+    elif not found.any():
+        _warn(ALL_ZERO)
+    values: Array = (found if signed else np.abs(found)).sum(axis=axes)
+    if signed and found.any() and not values.any():
+        _warn("the channels of the map cancel in their signed sum; draw it with signed=False")
+    return ScaledMap(values, _top(values) if scale is None else scale, signed)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=5)  # the caller of heat
+
+
+def _top(values: Array) -> float:
+    sizes = np.abs(values)
+    kept = sizes[sizes > 0]
+    return float(max(np.percentile(sizes, 99), np.percentile(kept, 90))) if kept.size else 0.0
+
+
+def _draw_tile(axes: Axes, tile: Tile, title: str) -> None:
+    if isinstance(tile, ScaledMap):
+        title += "" if tile.values.any() else " (all zero)"
+        low, high = _limits(tile)
+        axes.imshow(tile.values, cmap=_COLOURS[tile.signed], vmin=low, vmax=high)
+    else:
+        axes.imshow(tile)
+    axes.set_title(title, fontsize=10)
+
+
+def _tile_height(tile: Tile, width: float) -> float:
+    """In inches; long images get a margin instead of an endless figure."""
+    high, wide = tile.shape[:2]
+    return width * min(max(high / wide, 1 / 3), 2.0)
+
+
+def _dots_per_inch(tile: Tile, width: float) -> float:
+    """Enough that a pixel of a large sparse map is not averaged away."""
+    return min(max(1.2 * max(tile.shape[:2]) / width, 100.0), 300.0)
+
+
+def _colour_map(values: Array, signed: bool, lift: float = 0.0) -> Array:
+    """Values in [0, 1], signed in [-1, 1], as RGB; sizes above zero begin at `lift`."""
     lifted = np.sign(values) * (lift + (1 - lift) * np.abs(values))
     found: Array = colormaps[_COLOURS[signed]]((1 + lifted) / 2 if signed else lifted)[..., :3]
     return found
 
 
-def _bytes(colours: Array) -> NDArray[np.uint8]:
-    found: NDArray[np.uint8] = np.rint(255 * colours.clip(0, 1)).astype(np.uint8)
-    return found
-
-
-def _size(drawn: Plane | NDArray[Any]) -> tuple[int, int]:
-    high, wide = (drawn.values if isinstance(drawn, Plane) else drawn).shape[:2]
-    return high, wide
-
-
-def _height(drawn: Plane | NDArray[Any], width: float) -> float:
-    """Of a tile in inches; long images get a margin instead of an endless figure."""
-    high, wide = _size(drawn)
-    return width * min(max(high / wide, 1 / 3), 2.0)
-
-
-def _dots(drawn: Plane | NDArray[Any], width: float) -> float:
-    """Dots per inch: a pixel of a large sparse map must not be averaged away."""
-    return min(max(1.2 * max(_size(drawn)) / width, 100.0), 300.0)
-
-
-def _draw(axes: Axes, drawn: Plane | NDArray[Any], title: str) -> None:
-    if isinstance(drawn, Plane):
-        title += "" if drawn.values.any() else " (all zero)"
-        low, high = _limits(drawn)
-        axes.imshow(drawn.values, cmap=_COLOURS[drawn.signed], vmin=low, vmax=high)
-    else:
-        axes.imshow(drawn)
-    axes.set_title(title, fontsize=10)
-
-
-def _limits(drawn: Plane) -> tuple[float, float]:
+def _limits(drawn: ScaledMap) -> tuple[float, float]:
     top = drawn.top or 1.0
     return (-top if drawn.signed else 0.0, top)
-
-
-def _bar(figure: Figure, drawn: Plane, places: list[Axes]) -> None:
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    colours = ScalarMappable(Normalize(*_limits(drawn)), _COLOURS[drawn.signed])
-    beyond = ("both" if drawn.signed else "max") if drawn.clipped else "neither"
-    bar = figure.colorbar(colours, ax=places, extend=beyond, fraction=0.05, pad=0.02, shrink=0.9)
-    bar.set_label(_UNITS[drawn.signed], fontsize=9)
-    bar.ax.tick_params(labelsize=8)
-    bar.outline.set_visible(False)
-
-
-def _caption(figure: Figure, drawn: Sequence[Plane | NDArray[Any]], shared: bool, places: list[Axes]) -> None:
-    maps = [each for each in drawn if isinstance(each, Plane)]
-    if not maps:
-        return
-    own = "each map on its own scale: full colour at its 99th percentile"
-    figure.supxlabel("all maps on one scale" if shared else own, fontsize=9)
-    if shared:
-        _bar(figure, max(maps, key=lambda each: each.clipped), places)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from moreaugrad import validate
-from moreaugrad.data.read import read
+from moreaugrad.data.images import read_image
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.types import Images
 
@@ -92,10 +92,10 @@ class FileSource:
 
     def __post_init__(self) -> None:
         for path in self.paths:
-            read(path)
+            read_image(path)
 
     def load(self, some: slice) -> Images:
-        rows = [self.classifier.preprocess(read(path).pixels) for path in self.paths[some]]
+        rows = [self.classifier.preprocess(read_image(path)) for path in self.paths[some]]
         if len({row.shape for row in rows}) > 1:
             raise ValueError(
                 f"images must have one size after preprocess, got {sorted({tuple(r.shape) for r in rows})}"
@@ -123,7 +123,7 @@ class PixelSource:
         return [str(number) for number in range(len(self.values))]
 
     def load(self, some: slice) -> Images:
-        return torch.stack([self.classifier.preprocess(read(row).pixels) for row in self.values[some]])
+        return torch.stack([self.classifier.preprocess(read_image(row)) for row in self.values[some]])
 
     def digest(self) -> str:
         return _digest([np.ascontiguousarray(self.values).tobytes()])

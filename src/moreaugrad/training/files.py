@@ -19,7 +19,7 @@ from moreaugrad.cli.terminal import Terminal
 from moreaugrad.data.arrays import Arrays, read_cifar10
 from moreaugrad.data.tiny_imagenet import read_tiny_imagenet, read_wnids
 from moreaugrad.files import replacing
-from moreaugrad.models.checkpoint import fit
+from moreaugrad.models.checkpoint import load_state
 from moreaugrad.models.lipschitz import read_widths
 from moreaugrad.training.checkpoints import DONE, NOT_FINISHED, Files, resume, run
 from moreaugrad.training.loop import Training
@@ -115,7 +115,7 @@ def write(training: Training, path: Path) -> dict[str, dict[str, float]]:
 
     state = training.recipe.state(training.network)
     rounded = fresh(training.recipe).to(training.device)
-    fit(rounded, state, path)
+    load_state(rounded, state, path)
     found = {"float32": training.tested(training.network), "stored": training.tested(rounded)}
     with replacing(path) as file:
         file.write(save(state, notes(training, found)))

@@ -17,8 +17,7 @@ from torch import Tensor
 from moreaugrad.api import best_device
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.data.arrays import read_cifar10
-from moreaugrad.data.collect import collect
-from moreaugrad.data.read import read
+from moreaugrad.data.images import find_images, read_image
 from moreaugrad.files import replacing
 from moreaugrad.models import load_model
 from moreaugrad.models.classifier import Classifier
@@ -84,7 +83,7 @@ def pictures(data: Path, model: Classifier) -> tuple[NDArray[np.uint8], NDArray[
                 f"{arrays.x_train.shape[1:3]}; give a folder of images, which are cropped to it"
             )
         return arrays.x_train, arrays.x_test
-    files = collect([data])
+    files = find_images([data])
     seen = np.empty((len(files), *model.size, len(model.mean)), np.uint8)
     for place, path in enumerate(files):
         seen[place] = _seen(path, model)
@@ -95,7 +94,7 @@ def pictures(data: Path, model: Classifier) -> tuple[NDArray[np.uint8], NDArray[
 
 
 def _seen(path: Path, model: Classifier) -> NDArray[np.uint8]:
-    picture = model.crop(read(path).pixels)
+    picture = model.crop(read_image(path))
     return np.array(picture.convert("L") if len(model.mean) == 1 else picture).reshape(*model.size, -1)
 
 

@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 from moreaugrad import validate
 from moreaugrad.data.arrays import CLASSES
 from moreaugrad.models import embedded, lipschitz, resnet
+from moreaugrad.models.classifier import Values
 from moreaugrad.models.lipschitz import LipschitzNetwork
 from moreaugrad.models.resnet import ACTIVATIONS, ResNet18
-from moreaugrad.models.view import Values
 from moreaugrad.training import orthogonal
 from moreaugrad.training.augment import Pixels, Resized, crop_and_flip, resized, zoom_and_flip
 
@@ -179,7 +179,7 @@ class FineTuning(Schedule):
         Schedule.__post_init__(self)
 
     def build(self) -> nn.Module:
-        return embedded.cut_down(self.wnids)
+        return embedded.with_classes(self.wnids)
 
     @staticmethod
     def usual_rate(batch: int) -> float:

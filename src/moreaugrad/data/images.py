@@ -1,0 +1,162 @@
+"""Finding and reading pictures: upright 8-bit RGB, whatever the file holds.
+
+Colour profiles are left alone, as in the pipelines that networks were trained with.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+KINDS = "avif bmp gif jfif jp2 jpeg jpg pbm pgm png pnm ppm tga tif tiff webp"
+SUFFIXES = frozenset(f".{kind}" for kind in KINDS.split())
+MOST_PIXELS = 100_000_000  # a file of a few kilobytes can claim to hold gigabytes
+
+
+def find_images(paths: Iterable[str | Path], skip: str | Path | None = None) -> list[Path]:
+    """Files as named, the images of folders (at any depth, sorted), the matches of patterns; each once.
+
+    What is not there stays in the list, so that reading it reports it. Nothing in the folder `skip`
+    is taken from a folder above it: results must not be explained in turn.
+    """
+    found: dict[Path, None] = {}
+    for path in map(Path, paths):
+        pattern = has_magic(str(path)) and not path.exists()  # a file may be called photo[1].jpg
+        matches = sorted(map(Path, glob(str(path), recursive=True))) if pattern else []  # noqa: PTH207
+        for match in matches or [path]:
+            found |= dict.fromkeys(_files_of(match, skip))
+    return list(found)
+
+
+def unique_names(paths: Sequence[Path]) -> list[str]:
+    """A name of its own for each file: the stem, or folder_stem_suffix, or that with a number."""
+    shared = Counter(path.stem.casefold() for path in paths)  # casefold: disks may not tell A.png from a.png
+    found: list[str] = []
+    taken: set[str] = set()
+    for path in paths:
+        stem = path.stem or "image"
+        long = "_".join(filter(None, (path.resolve().parent.name, stem, path.suffix.lstrip("."))))
+        wanted = stem if shared[path.stem.casefold()] == 1 else long
+        name, number = wanted, 1
+        while name.casefold() in taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        taken.add(name.casefold())
+        found.append(name)
+    return found
+
+
+def read_image(source: Any) -> Image.Image:
+    """An image file, PIL image or array (H, W), (H, W, 1 | 3 | 4) as an upright RGB picture."""
+    if isinstance(source, str | Path):
+        return _read_file(Path(source))
+    if isinstance(source, np.ndarray):
+        return _upright_rgb(_from_array(source))
+    if not isinstance(source, Image.Image):
+        raise TypeError(
+            f"an image must be a path, a PIL image or a numpy array, got {type(source).__name__}; "
+            "a tensor must be preprocessed already: pass it to a method's explain()"
+        )
+    try:
+        return _upright_rgb(source)
+    except (OSError, SyntaxError) as error:  # opened, but not read before
+        raise ValueError(f"a PIL image must be readable, got a truncated or damaged one ({error})") from error
+
+
+def _files_of(path: Path, skip: str | Path | None) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    inside = sorted(file for file in path.rglob("*") if _is_image(file.relative_to(path)) and file.is_file())
+    if skip is not None and (away := Path(skip).resolve()) != path.resolve():
+        inside = [file for file in inside if away not in file.resolve().parents]
+    return inside or [path]
+
+
+def _is_image(file: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.parts)
+    return file.suffix.lower() in SUFFIXES and not hidden
+
+
+def _read_file(path: Path) -> Image.Image:
+    must = f"{str(path)!r} must be an image file"
+    if path.is_dir():
+        raise ValueError(f"{must}, got a folder without images; name the files, or another folder")
+    if not path.is_file():
+        raise ValueError(f"{must}, got nothing there; check the path")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{must}, got an empty file; fetch it again")
+    limit = f"{must} of at most {MOST_PIXELS // 10**6} megapixels, got"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit below is ours
+            with Image.open(path) as image:
+                if image.width * image.height > MOST_PIXELS:
+                    raise ValueError(f"{limit} {image.width} x {image.height}; make it smaller")
+                image.load()
+                return _upright_rgb(image, path)
+    except UnidentifiedImageError:
+        raise ValueError(f"{must}, got a file of another kind; convert it to PNG or JPEG") from None
+    except Image.DecompressionBombError:
+        raise ValueError(f"{limit} more; make it smaller") from None
+    except ValueError:
+        raise
+    except Exception as error:  # decoders raise OSError, SyntaxError, EOFError, struct.error, zlib.error, ...
+        raise ValueError(f"{must}, got one that is truncated or damaged ({error}); fetch it again") from error
+
+
+def _upright_rgb(image: Image.Image, name: object = None) -> Image.Image:
+    """Rotated as its EXIF data say, alpha over white, grey and deep values scaled, in mode RGB."""
+    with suppress(OSError, SyntaxError, ValueError, KeyError, TypeError, ArithmeticError):
+        image = ImageOps.exif_transpose(image)  # where the EXIF data are damaged, the picture stays as it lies
+    if image.mode.startswith(("I", "F")):
+        return Image.fromarray(_eight_bits(np.asarray(image), name)).convert("RGB")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _from_array(array: NDArray[Any]) -> Image.Image:
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.size == 0 or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))):
+        raise ValueError(
+            f"an image array must have shape (H, W), (H, W, 3) or (H, W, 4), got {array.shape}; "
+            "put the channels last with array.transpose(1, 2, 0)"
+        )
+    if array.dtype.kind == "f" and not (array.min() >= 0 and array.max() <= 1):
+        raise ValueError(
+            f"an image array of {array.dtype} must lie in [0, 1], got values from {array.min():.4g} to "
+            f"{array.max():.4g}; scale it, or convert 0..255 with array.astype('uint8')"
+        )
+    if array.dtype.kind not in "buif":
+        raise TypeError(f"an image array must hold numbers, got {array.dtype}")
+    return Image.fromarray(np.ascontiguousarray(_eight_bits(array, "array")))
+
+
+def _eight_bits(values: NDArray[Any], name: object) -> NDArray[np.uint8]:
+    """Scaled by what the numbers can mean: 8 bits, 16 bits, [0, 1]; anything else by its own range."""
+    if values.dtype == np.uint8:
+        return values
+    wide = values.astype(np.float64)
+    low, high = float(wide.min()), float(wide.max())
+    if not np.isfinite([low, high]).all():
+        raise ValueError(f"the pixels of {str(name)!r} must be finite, got NaN or infinity; clean the image")
+    if values.dtype.kind == "b" or (values.dtype.kind == "f" and low >= 0 and high <= 1):
+        scale = 255.0
+    elif values.dtype == np.uint16 or (values.dtype.kind != "f" and low >= 0 and 255 < high <= 65535):
+        scale = 1 / 257
+    elif low >= 0 and high <= 255:
+        scale = 1.0
+    else:
+        wide, scale = wide - low, 255 / max(high - low, 1e-300)
+    return np.clip(np.rint(wide * scale), 0, 255).astype(np.uint8)
