@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 import moreaugrad as mg
 from benchmarks import photos, record
-from moreaugrad.methods.options import make_method, option_names
 from moreaugrad.methods import QUALITY
+from moreaugrad.methods.options import make_method, option_names
 
 Rival = Callable[[], Any]
 

@@ -65,7 +65,7 @@ class Pair:
     epsilon: float
     before: Tensor
     after: Tensor
-    found: mg.Attacked
+    found: mg.AttackResult
     figures: dict[str, Tensor]  # by name, one number per image; with floor_ the same for noise alone
 
 

@@ -178,7 +178,7 @@ class Explainer:
     def __call__(
         self,
         sources: Sequence[tuple[str, Any]],
-        target: int | None | Sequence[int | None] = None,
+        target: int | Sequence[int | None] | None = None,
         watch: Watch = unwatched,
     ) -> list[Record]:
         """One record per (key, source), in their order; a bad image does not stop the others.

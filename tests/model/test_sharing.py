@@ -11,7 +11,7 @@ from attacked_networks import assert_same, convolutional, pictures, snapshot
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.attacks import victim
+from moreaugrad.attacks.map_attack import without_weight_gradients
 from moreaugrad.model import surgery
 from moreaugrad.model.sharing import engines_of, shared_engines
 from moreaugrad.studies import run as robustness
@@ -227,10 +227,10 @@ def test_a_study_that_is_gone_on_with_shares_no_less_exactly(tmp_path):
 def test_a_network_that_asks_for_no_derivative_by_its_weights_is_attacked_itself():
     free, asking, part = network().requires_grad_(False), network(), network().requires_grad_(False)
     part[0].bias.requires_grad_()
-    assert victim._unweighted(free) is free
-    assert victim._unweighted(free.forward) == free.forward
+    assert without_weight_gradients(free) is free
+    assert without_weight_gradients(free.forward) == free.forward
     for net in (asking, part):
-        copy = victim._unweighted(net)
+        copy = without_weight_gradients(net)
         assert copy is not net
         for mine, theirs in zip(copy.parameters(), net.parameters(), strict=True):
             assert not mine.requires_grad

@@ -25,7 +25,7 @@ ATTACKS = Table(
         _MAP,
     ),
     noise=Entry(
-        "moreaugrad.attacks.noise:Noise",
+        "moreaugrad.attacks.noise:RandomNoise",
         "random noise: relative to the image's range, or of exact length, redrawn until the prediction is kept",
         frozenset({"map"}),
     ),

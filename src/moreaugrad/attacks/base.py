@@ -1,218 +1,261 @@
-"""What all attacks share: the options of ball and box, the checks, and the result. One objective per other file.
-
-`perturb` is final. An attack on a map keeps the model's own prediction, sees fixed noise, takes its slope from a
-softplus copy where the network has kinks, and is judged on the network itself. Nothing of the caller's is changed.
-"""
+"""What all attacks share: the one checked call, the model under attack, and the ball and box around each input."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.attacks import checks as rules
-from moreaugrad.attacks.descent import Aim, Found, LengthSteps, Rule, ShrinkingSteps, SignSteps, descend
-from moreaugrad.attacks.result import Attacked
-from moreaugrad.attacks.space import NORMS, Space, distance, pixels
-from moreaugrad.attacks.victim import Maps, Victim, outputs, settled, smoothed
-from moreaugrad.batch import spread
+from moreaugrad.attacks.descent import NORMS, Ball, distance
+from moreaugrad.attacks.result import AttackResult
+from moreaugrad.model.prepared import Engine
+from moreaugrad.model.score import ClassScore, safe_rows
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch, unwatched
 
-log = logging.getLogger("moreaugrad")
+Maps = Float[Tensor, "n *map"]  # of the shape of the images, or with one channel
 
-RULES = ("sign", "gradient")
+
+@dataclass(frozen=True, eq=False)
+class AttackedModel:
+    """The network under attack, the classes of the clean inputs, and the method whose map is attacked, if any."""
+
+    network: Any
+    target: Int[Tensor, "n"]  # whose map is attacked
+    predicted: Int[Tensor, "n"]  # for the clean inputs
+    method: Any = None
+    surrogate: Any = None  # the method on the network that is differentiated
+    exact: bool = True  # whether that network computes what the attacked one does
+
+    def predict(self, x: Images) -> Int[Tensor, "n"]:
+        return predict_logits(self.network, x).argmax(1)
+
+    def keeps_class(self, x: Images) -> Flags:
+        return self.predict(x) == self.predicted
+
+    def map(self, x: Images) -> Maps:
+        """The map of each image, on the network itself, without a graph."""
+        found: Maps = self.method.attribute(x.detach(), self.target).detach()
+        return found
+
+    def map_with_graph(self, x: Images) -> Maps:
+        """The map of the surrogate, which can be differentiated by x."""
+        found: Maps = self.surrogate.attribute(x, self.target, create_graph=True)
+        return found
+
+
+def make_score(
+    forward: Any, x: Images, target: Target = None, arguments: tuple[Any, ...] = (), kind: str = "logit"
+) -> ClassScore:
+    """The score of a class with its gradient, run in chunks for images like x."""
+    engine = Engine(forward)
+    engine.rows = safe_rows(x)
+    return ClassScore(engine, target, len(x), arguments, kind)
+
+
+def predict_logits(network: Any, x: Images) -> Float[Tensor, "n k"]:
+    """The class scores of each image, without a gradient; refuses what is no classifier."""
+    found = make_score(network, x).outputs(x.detach(), targeted=False)
+    if found.ndim != 2 or found.shape[1] < 2:
+        raise ValueError(
+            f"an attack needs a classifier, one score per image and class (N, K) with K >= 2, "
+            f"got an output of shape {tuple(found.shape)}"
+        )
+    if not bool(torch.isfinite(found).all()):
+        raise ValueError(
+            "the model must give finite scores, got NaN or infinity; look at its weights, its inputs and its precision"
+        )
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """Finds x' within `epsilon` of x and in the box. `attacked` is a method, or the model where no map is meant."""
+    """Base of all attacks: finds x' with |x' - x| <= epsilon inside the box of valid images, by `perturb`.
 
-    norms: ClassVar[tuple[str, ...]] = NORMS  # those that the attack can be told
+    A new attack is a subclass that is a frozen dataclass (`eq=False`) and defines
+    `run(ball, model, watch) -> AttackResult`: search in `ball` (its `x` are the clean inputs, `project` brings any
+    point back), ask `model` for predictions, call `watch(step, total, info)` now and then, end with
+    `return self.make_result(ball, model, points, success, objective, trace, gradients)`.
+    It may override `check_inputs(x)`, `choose_classes(target, logits)` and `make_model(x, target, logits)`, and set
+    the class attributes `norms` and `unbounded` (whether epsilon may be infinite). A table needs one line for it, or
+    `register("attack", name)`. Attacks on maps are shorter to write as subclasses of `MapAttack`.
+
+    Args:
+        attacked: the method whose map is attacked, or the model, in evaluation mode, where no map is meant.
+        epsilon: size of the ball around each input, in the units of the input.
+        norm: "l2" or "linf", the norm of the ball.
+        box: (low, high), numbers or tensors that broadcast over the inputs, such as (C, 1, 1); None for no box;
+            "model" (default) for the box that the model knows of its images, if any.
+        seed: of the random points, at least 0.
+
+    Example:
+        >>> found = mg.RandomNoise(net, epsilon=0.5, box=(0.0, 1.0)).perturb(x)
+        >>> isinstance(found, mg.AttackResult), float(found.x.max()) <= 1
+        (True, True)
+    """
+
+    norms: ClassVar[tuple[str, ...]] = NORMS
+    unbounded: ClassVar[bool] = False
 
     attacked: Any
     epsilon: float
-    norm: str = field(default="l2", kw_only=True)  # or linf
-    box: Any = field(default="model", kw_only=True)  # (low, high), None, or what the model knows of its pictures
+    norm: str = field(default="l2", kw_only=True)
+    box: tuple[Any, Any] | str | None = field(default="model", kw_only=True)
     seed: int = field(default=0, kw_only=True)
-    unbounded: ClassVar[bool] = False  # whether epsilon may be infinite, so that only the box is left
 
     def __post_init__(self) -> None:
-        rules.epsilon(self.epsilon, self.unbounded)
+        check_epsilon(self.epsilon, self.unbounded)
         validate.one_of("norm", self.norm, dict.fromkeys(self.norms))
         validate.at_least("seed", self.seed, 0)
-        rules.box_form(self.box)
+        _check_box(self.box)
 
     @property
-    def model(self) -> Any:
+    def network(self) -> Any:
         """The network that is attacked."""
         return getattr(self.attacked, "forward_func", self.attacked)
 
-    def perturb(self, inputs: Tensor, target: Target = None, *, callback: Watch | None = None) -> Attacked:
-        """Attacked inputs, one for each; without a target the map of the predicted class is attacked."""
-        return self._attack(inputs, target, lambda space, victim: self.run(space, victim, callback or unwatched))
+    def perturb(self, inputs: Tensor, target: Target = None, *, callback: Watch | None = None) -> AttackResult:
+        """Attacks each input. The model, the inputs and the global random state are left as they were.
 
-    def _attack(self, inputs: Tensor, target: Target, run: Callable[[Space, Victim], Attacked]) -> Attacked:
-        x = rules.images(inputs)
-        validate.evaluating(self.model)
+        Args:
+            inputs: floating-point batch (N, ...), as the model takes it, inside the box.
+            target: class whose map is attacked, or that is attacked itself: a number, or one per image (N); default
+                the predicted class.
+            callback: called as `callback(step, total, info)` while the attack runs.
+
+        Returns:
+            The attacked inputs with what was reached, one entry per image.
+
+        Raises:
+            ValueError: if the inputs leave the box, a class does not exist, or the model is in training mode.
+        """
+        return self._attack(inputs, target, lambda ball, model: self.run(ball, model, callback or unwatched))
+
+    def _attack(
+        self, inputs: Tensor, target: Target, run: Callable[[Ball, AttackedModel], AttackResult]
+    ) -> AttackResult:
+        x = check_batch(inputs)
+        validate.evaluating(self.network)
         with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng([x.device] if x.is_cuda else []):
             x = x.detach().clone(memory_format=torch.contiguous_format)
-            space = self._space(x)
-            clean = outputs(self.model, x)
-            victim = self._victim(x, self._classes(target, clean), clean)
-            return run(space, victim)
+            self.check_inputs(x)
+            ball = self._make_ball(x)
+            logits = predict_logits(self.network, x)
+            return run(ball, self.make_model(x, self.choose_classes(target, logits), logits))
 
-    def run(self, space: Space, victim: Victim, watch: Watch) -> Attacked:
-        """What the attack itself does."""
+    def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
+        """The search itself; every attack defines it."""
         raise AssertionError("an attack must define run")
 
-    def _classes(self, given: Target, clean: Tensor) -> Tensor:
-        """The class of each image, by what the model says of the clean ones."""
-        return rules.classes(given, clean)
+    def check_inputs(self, x: Images) -> None:
+        """Refuses inputs that the attack cannot take, before the model is called."""
 
-    def _victim(self, x: Images, target: Tensor, clean: Tensor) -> Victim:
-        return Victim(self.model, target, clean.argmax(1))
+    def choose_classes(self, target: Target, logits: Tensor) -> Int[Tensor, "n"]:
+        """The attacked class of each image, given the logits of the clean inputs."""
+        return read_classes(target, logits)
 
-    def _bounds(self) -> tuple[Any, Any] | None:
-        if isinstance(self.box, str):
-            known = getattr(self.model, "box", None)
-            return known if isinstance(known, tuple) else None
-        return self.box  # type: ignore[no-any-return]
+    def make_model(self, x: Images, target: Tensor, logits: Tensor) -> AttackedModel:
+        return AttackedModel(self.network, target, logits.argmax(1))
 
-    def _space(self, x: Images) -> Space:
-        bounds = self._bounds()
-        if bounds is None:
-            return Space(x, float(self.epsilon), self.norm)
-        low, high = (torch.as_tensor(end, device=x.device).to(x.dtype) for end in bounds)
-        rules.inside(x, low, high)
-        # rounding may put a white pixel a hair outside; the box then gives way to the image
-        return Space(x, float(self.epsilon), self.norm, torch.minimum(low, x), torch.maximum(high, x))
-
-    def _result(
+    def make_result(
         self,
-        space: Space,
-        victim: Victim,
+        ball: Ball,
+        model: AttackedModel,
         at: Images,
         success: Flags,
         objective: PerImage,
         trace: Tensor,
         gradients: Counts,
-    ) -> Attacked:
-        delta = at - space.x
-        known = getattr(self.model, "box", None)  # what a pixel is only the model can tell; else the box must do
-        small = pixels(delta, known if isinstance(known, tuple) else self._bounds())
+    ) -> AttackResult:
+        """The result at the points `at`, with the size of the change and what the model predicts there."""
+        delta = at - ball.x
         lengths = {kind: distance(delta, kind) for kind in NORMS}
-        if small is not None:
-            lengths |= {f"pixels_{kind}": distance(small, kind) for kind in NORMS}
-        return Attacked(at, success, victim.kept(at), objective, trace, gradients, victim.target, **lengths)
+        known = getattr(self.network, "box", None)  # what a pixel is only the model can tell; else the box must do
+        box = known if isinstance(known, tuple) else self._bounds()
+        if box is not None:
+            low, high = (torch.as_tensor(end, device=delta.device, dtype=delta.dtype) for end in box)
+            lengths |= {f"pixels_{kind}": distance(delta * (255 / (high - low)), kind) for kind in NORMS}
+        return AttackResult(at, success, model.keeps_class(at), objective, trace, gradients, model.target, **lengths)
+
+    def _bounds(self) -> tuple[Any, Any] | None:
+        if isinstance(self.box, str):
+            known = getattr(self.network, "box", None)
+            return known if isinstance(known, tuple) else None
+        return self.box
+
+    def _make_ball(self, x: Images) -> Ball:
+        bounds = self._bounds()
+        if bounds is None:
+            return Ball(x, float(self.epsilon), self.norm)
+        low, high = (torch.as_tensor(end, device=x.device).to(x.dtype) for end in bounds)
+        _check_in_box(x, low, high)
+        # rounding may put a white pixel a hair outside; the box then gives way to the image
+        return Ball(x, float(self.epsilon), self.norm, torch.minimum(low, x), torch.maximum(high, x))
 
 
-@dataclass(frozen=True, eq=False)
-class MapAttack(Attack):
-    """Makes a number of the map small while the prediction stays. A subclass writes `objective`.
+def check_epsilon(epsilon: float, unbounded: bool = False) -> None:
+    validate.number("epsilon", epsilon)
+    if not 0 < epsilon < float("inf") and not (unbounded and epsilon == float("inf")):
+        raise ValueError(
+            "epsilon must be a positive finite number, the size of the change in the units of the input, "
+            f"got {epsilon!r}"
+        )
 
-    `rule` "gradient": steps along the gradient, shrinking, from random points of the sphere (the stronger one);
-    "sign": steps along its sign from the input, as the published attack (the only one for linf).
-    """
 
-    steps: int = field(default=20, kw_only=True)
-    restarts: int = field(default=1, kw_only=True)
-    rule: str | None = field(default=None, kw_only=True)  # None: gradient for l2, sign for linf
-    step_size: float | None = field(default=None, kw_only=True)  # of the sign rule; None: epsilon/100, linf epsilon/4
-    surrogate: nn.Module | str | None = field(default="softplus", kw_only=True)  # lends its slope; None: the model
-    beta: float = field(default=30.0, kw_only=True)  # sharpness of the softplus copy
+def check_batch(inputs: Any) -> Tensor:
+    """One batch of floating-point inputs."""
+    if isinstance(inputs, tuple):
+        raise TypeError(f"an attack takes one tensor of inputs (N, ...), got a tuple of {len(inputs)}")
+    return validate.inputs(inputs)[0]
 
-    def __post_init__(self) -> None:
-        Attack.__post_init__(self)
-        rules.attackable(self.attacked)
-        validate.at_least("steps", self.steps, 1)
-        validate.at_least("restarts", self.restarts, 1)
-        validate.positive("beta", self.beta)
-        rules.rule(self.rule, self.norm, RULES)
-        rules.surrogate(self.surrogate)
-        if self.step_size is not None:
-            validate.positive("step_size", self.step_size)
 
-    def reference(self, clean: Images, victim: Victim, space: Space) -> Any:
-        """What is fixed at the clean map, such as its largest entries."""
-        return clean
+def read_classes(given: Any, logits: Tensor) -> Int[Tensor, "n"]:
+    """One class per image; the predicted ones where none is given."""
+    if given is None:
+        return logits.argmax(1)
+    found = torch.as_tensor(validate.target(given, len(logits)), device=logits.device)
+    if found.is_floating_point() or found.ndim > 1 or (found.numel() not in (1, len(logits))):
+        raise ValueError(f"target must be a class, or one class per image, got {given!r} for {len(logits)} images")
+    found = found.long().reshape(-1).expand(len(logits)).contiguous()
+    if bool(((found < 0) | (found >= logits.shape[1])).any()):
+        raise ValueError(f"target must lie in 0..{logits.shape[1] - 1}, the classes of the model, got {given!r}")
+    return found
 
-    def objective(self, maps: Images, fixed: Any) -> PerImage:
-        """The number that is made small: a differentiable function of the map."""
-        raise AssertionError("a map attack must define objective")
 
-    def _victim(self, x: Images, target: Tensor, clean: Tensor) -> Victim:
-        method = settled(self.attacked)
-        return Victim(self.model, target, clean.argmax(1), method, *smoothed(method, self.surrogate, self.beta))
+def _check_box(given: Any) -> None:
+    if given is None or (isinstance(given, str) and given == "model"):
+        return
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ValueError(
+            f"box must be (low, high), None for no box, or 'model' for what the model knows of its pictures, "
+            f"got {given!r}"
+        )
+    try:
+        low, high = (torch.as_tensor(end, dtype=torch.float64, device="cpu") for end in given)
+        ordered = bool((low < high).all())
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"box must hold two numbers, or two tensors of one shape, got {given!r}") from None
+    if not ordered:
+        raise ValueError(f"box must have low below high, got {given!r}")
 
-    def _moves(self, victim: Victim) -> Rule:
-        if self.rule == "sign" or (self.rule is None and self.norm == "linf"):
-            return SignSteps(self.step_size or self.epsilon / (100 if self.norm == "l2" else 4))
-        return LengthSteps(self.step_size) if self.step_size else ShrinkingSteps()
 
-    def transfer(self, inputs: Tensor, points: Sequence[Tensor], target: Target = None) -> Attacked:
-        """The best of points that are there already, such as those found against other maps; each is projected first.
-
-        One map for each point, and no slope.
-        """
-        rules.points(points, rules.images(inputs))
-        return self._attack(inputs, target, lambda space, victim: self._best_of(space, victim, points))
-
-    def _best_of(self, space: Space, victim: Victim, points: Sequence[Tensor]) -> Attacked:
-        clean = victim.method.explain(space.x, victim.target)
-        fixed = self.reference(clean.map, victim, space)
-        best, trace = space.x, [self.loss(space.x, clean.map, fixed, victim)]
-        for point in points:
-            at = space.project(point.detach().to(space.x))
-            value = self.loss(at, victim.map(at), fixed, victim)
-            better = (value < trace[-1]) & victim.kept(at)
-            best = torch.where(spread(better, best), at, best)
-            trace.append(torch.where(better, value, trace[-1]))
-        spent = clean.gradients * (1 + len(points))
-        return self._result(space, victim, best, _lower(trace), trace[-1], torch.stack(trace), spent)
-
-    def run(self, space: Space, victim: Victim, watch: Watch) -> Attacked:
-        clean = victim.method.explain(space.x, victim.target)
-        fixed = self.reference(clean.map, victim, space)
-
-        def slope(at: Images) -> tuple[PerImage, Images]:
-            with torch.enable_grad():
-                leaf = at.detach().requires_grad_()
-                value = self.loss(leaf, victim.map_with_graph(leaf), fixed, victim)
-                (grad,) = torch.autograd.grad(value.sum(), leaf)
-            return value.detach(), grad
-
-        def value(at: Images) -> PerImage:
-            return self.loss(at, victim.map(at), fixed, victim)
-
-        aim = Aim(value, slope, victim.kept, same=victim.same)
-        found = descend(space, aim, self._moves(victim), self.steps, self.restarts, self.seed, watch)
-        self._mention_flat(found)
-        spent = self._spent(found, victim, clean.gradients)
-        return self._result(space, victim, found.x, _lower(found.trace), found.objective, found.trace, spent)
-
-    def loss(self, x: Images, maps: Maps, fixed: Any, victim: Victim) -> PerImage:
-        """The objective at x; attacks that also watch the model's output add to it here."""
-        return self.objective(maps, fixed)
-
-    def _spent(self, found: Found, victim: Victim, one: Counts) -> Counts:
-        """`one` map costs so many sample-gradients."""
-        spent: Counts = one * (found.looks + 1) + found.slopes * (one + victim.smooth.slope_cost(one))
-        return spent
-
-    def _mention_flat(self, found: Found) -> None:
-        """An attack that never moved because there was no slope has shown nothing."""
-        if found.flat:
-            log.warning(
-                "the slope of the attack is zero everywhere: only random points were tried. A network with kinks needs "
-                "surrogate='softplus' or a smooth network of your own; maps of a linear network cannot be moved"
+def _check_in_box(x: Tensor, low: Tensor, high: Tensor) -> None:
+    """An image outside the box could not be left where it is."""
+    for end in (low, high):
+        if end.ndim > x.ndim or any(a not in (1, b) for a, b in zip(end.shape[::-1], x.shape[::-1], strict=False)):
+            raise ValueError(
+                f"box must have ends that broadcast over the inputs {tuple(x.shape)}, got {tuple(end.shape)}; "
+                "give numbers, or one value per channel as (C, 1, 1)"
             )
-
-
-def _lower(trace: Sequence[PerImage] | Tensor) -> Flags:
-    """Whether the last objective is below the first, by more than rounding."""
-    return trace[-1] < trace[0] - 8 * torch.finfo(trace[0].dtype).eps * trace[0].abs()
+    slack = 1e-5 * (high - low)
+    out = ((x < low - slack) | (x > high + slack)).flatten(1).any(1)
+    if bool(out.any()):
+        raise ValueError(
+            f"every image must lie in the box, got {int(out.sum())} of {len(x)} outside: values from "
+            f"{float(x.min()):.4g} to {float(x.max()):.4g}, box from {float(low.min()):.4g} to "
+            f"{float(high.max()):.4g}. Give inputs as the model takes them, another box=(low, high), or box=None"
+        )

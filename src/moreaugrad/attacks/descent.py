@@ -1,6 +1,7 @@
-"""The one projected loop of the attacks: start, step, project, keep the best valid point.
+"""Projected descent, the one loop of the attacks: start, step, project, keep the best valid point.
 
-A rule says where to start and how far to step. Knows no map and no model: both come as functions.
+Also holds the ball and box that a search stays in, and the step rules. Knows no map and no model: both come as
+functions in an `Objective`. Lengths are in the units of the input tensor.
 """
 
 from __future__ import annotations
@@ -14,75 +15,123 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad.attacks.space import Space
 from moreaugrad.batch import norm, spread
+from moreaugrad.model.noise import antithetic, apart
 from moreaugrad.types import Flags, Images, PerImage, Watch, unwatched
+
+NORMS = ("l2", "linf")
+
+
+def distance(delta: Images, kind: str) -> PerImage:
+    """The l2 or linf length of each displacement."""
+    return delta.flatten(1).abs().amax(1) if kind == "linf" else norm(delta)
 
 
 @dataclass(frozen=True, eq=False)
-class Aim:
-    """What an attack makes small. `value` is the objective that counts; `slope` gives a gradient that leads there."""
+class Ball:
+    """The points within `epsilon` of x that lie in the box between low and high. x itself must be one of them."""
+
+    x: Images
+    epsilon: float
+    norm: str  # l2 or linf
+    low: Tensor | None = None  # broadcasts over x
+    high: Tensor | None = None
+
+    def project(self, at: Images) -> Images:
+        """The nearest point of the ball, then of the box: x is in the box, so clipping never leaves the ball."""
+        delta = at - self.x
+        if self.norm == "linf":
+            delta = delta.clamp(-self.epsilon, self.epsilon)
+        else:
+            length = norm(delta).clamp_min(torch.finfo(delta.dtype).tiny)
+            delta = delta * spread((self.epsilon / length).clamp_max(1), delta)
+        return self.shift(delta)
+
+    def shift(self, delta: Images) -> Images:
+        """x + delta in the box. The sum has the digits of x, so where rounding left the ball it is rounded inwards."""
+        at = self.clip(self.x + delta)
+        over = self.length(at) > self.epsilon * (1 + 5e-7)
+        if not bool(over.any()):
+            return at
+        further = (at - self.x).abs() > delta.abs().clamp_max(self.epsilon)
+        return torch.where(spread(over, at) & further, torch.nextafter(at, self.x), at)
+
+    def clip(self, at: Images) -> Images:
+        return at if self.low is None and self.high is None else at.clamp(self.low, self.high)
+
+    def length(self, at: Images) -> PerImage:
+        """How far each point is from x, in the norm of the ball."""
+        return distance(at - self.x, self.norm)
+
+    def random_point(self, seed: int, draw: int, surface: bool = True) -> Images:
+        """A uniform point on the sphere, or in the ball; the same direction for all images of a batch."""
+        shape = tuple(self.x.shape[1:])
+        towards = antithetic(shape, 1, apart(seed, 0), draw, self.x)
+        if self.norm == "linf":  # normal to uniform in (-1, 1), or its sign for the corners
+            towards = towards.sign() if surface else torch.erf(towards / 2**0.5)
+        else:
+            towards = towards / norm(towards).view(-1, *[1] * len(shape))
+            inner = antithetic((1,), 1, apart(seed, 1), draw, self.x).div(2**0.5).erf().abs().pow(1 / self.x[0].numel())
+            towards = towards if surface else towards * inner.view(-1, *[1] * len(shape))
+        return self.shift((self.epsilon * towards).expand_as(self.x))
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """What a search makes small: `value` counts, `value_and_grad` gives the direction."""
 
     value: Callable[[Images], PerImage]
-    slope: Callable[[Images], tuple[PerImage, Images]]  # value and gradient
-    valid: Callable[[Images], Flags]  # points that may be returned
-    begun: Flags | None = None  # whether the input itself may be returned (None: yes); if not, any valid point beats it
-    same: bool = True  # the slope's value is the objective itself; False: it is a smooth stand-in's
-    enough: float = -inf  # an objective that need not be bettered: such an image goes no further
+    value_and_grad: Callable[[Images], tuple[PerImage, Images]]
+    is_valid: Callable[[Images], Flags]  # points that may be returned
+    start_is_valid: Flags | None = (
+        None  # whether x itself may be returned (None: yes); if not, any valid point beats it
+    )
+    exact: bool = True  # value_and_grad's value is the objective itself; False: that of a smooth surrogate
+    enough: float = -inf  # an image whose objective is this small goes no further
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DescentResult:
     """The best valid point of each image, or where it began."""
 
     x: Images
     objective: PerImage
-    trace: Float[Tensor, "steps n"]  # best so far, after each look; the first is the start's
-    slopes: int  # gradients taken, per image
-    looks: int  # objectives judged besides, per image
+    trace: Float[Tensor, "steps n"]  # best so far, after each evaluation; the first is the start's
+    gradients: int  # gradients taken, per image
+    values: int  # objectives evaluated besides, per image
     flat: bool  # no gradient ever had an entry
 
 
-class Rule(Protocol):
-    """How an attack moves."""
+class StepRule(Protocol):
+    """Where a search starts and how it steps."""
 
-    def start(self, space: Space, aim: Aim, seed: int, restart: int) -> Images: ...
+    def start(self, ball: Ball, objective: Objective, seed: int, restart: int) -> Images: ...
 
-    def move(self, space: Space, aim: Aim, at: Images, grad: Images, step: int) -> Images:
-        """The next point; `step` counts from 0 in each restart."""
+    def step(self, ball: Ball, objective: Objective, at: Images, grad: Images, number: int) -> Images:
+        """The next point; `number` counts from 0 in each restart."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SignSteps:
-    """x <- project(x - length * sign(grad)): the published attack, and the steepest way for the largest change.
-
-    The first start is the input itself, others are random points of the ball.
-    """
+    """x <- project(x - length * sign(grad)), the steepest direction in linf; later restarts start at random points."""
 
     length: float
     random_start: bool = False
 
-    def start(self, space: Space, aim: Aim, seed: int, restart: int) -> Images:
-        return space.x if restart == 0 and not self.random_start else space.random(seed, restart, surface=False)
+    def start(self, ball: Ball, objective: Objective, seed: int, restart: int) -> Images:
+        return ball.x if restart == 0 and not self.random_start else ball.random_point(seed, restart, surface=False)
 
-    def move(self, space: Space, aim: Aim, at: Images, grad: Images, step: int) -> Images:
-        return space.project(at - self.length * grad.sign())
+    def step(self, ball: Ball, objective: Objective, at: Images, grad: Images, number: int) -> Images:
+        return ball.project(at - self.length * grad.sign())
 
 
-@dataclass(frozen=True, slots=True)
-class LengthSteps:
-    """x <- project(x - length * grad/|grad|): the steepest way for a bounded Euclidean length."""
+class NormalizedSteps(SignSteps):
+    """x <- project(x - length * grad/|grad|), the steepest direction in l2; starts as `SignSteps` does."""
 
-    length: float
-    random_start: bool = False
-
-    def start(self, space: Space, aim: Aim, seed: int, restart: int) -> Images:
-        return space.x if restart == 0 and not self.random_start else space.random(seed, restart, surface=False)
-
-    def move(self, space: Space, aim: Aim, at: Images, grad: Images, step: int) -> Images:
+    def step(self, ball: Ball, objective: Objective, at: Images, grad: Images, number: int) -> Images:
         size = norm(grad).clamp_min(torch.finfo(grad.dtype).tiny)
-        return space.project(at - self.length * grad / spread(size, grad))
+        return ball.project(at - self.length * grad / spread(size, grad))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +141,26 @@ class ShrinkingSteps:
     A row that finds no valid step in `halvings` stays where it is.
     """
 
-    tries: int = 20  # random points looked at for a valid start, per restart
+    tries: int = 20  # random points tried for a valid start, per restart
     halvings: int = 10
 
-    def start(self, space: Space, aim: Aim, seed: int, restart: int) -> Images:
-        at, missing = space.x, torch.ones(len(space.x), dtype=torch.bool, device=space.x.device)
+    def start(self, ball: Ball, objective: Objective, seed: int, restart: int) -> Images:
+        at, missing = ball.x, torch.ones(len(ball.x), dtype=torch.bool, device=ball.x.device)
         for one in range(self.tries):
-            point = space.random(seed, restart * self.tries + one)
-            good = missing & aim.valid(point)
+            point = ball.random_point(seed, restart * self.tries + one)
+            good = missing & objective.is_valid(point)
             at, missing = torch.where(spread(good, at), point, at), missing & ~good
             if not bool(missing.any()):
                 break
         return at
 
-    def move(self, space: Space, aim: Aim, at: Images, grad: Images, step: int) -> Images:
+    def step(self, ball: Ball, objective: Objective, at: Images, grad: Images, number: int) -> Images:
         size = norm(grad).clamp_min(torch.finfo(grad.dtype).tiny)
-        length = space.epsilon / (step + 1) / size
+        length = ball.epsilon / (number + 1) / size
         new, open_ = at, size > torch.finfo(grad.dtype).tiny
         for _ in range(self.halvings + 1):
-            point = space.project(at - spread(length, at) * grad)
-            good = open_ & aim.valid(point)
+            point = ball.project(at - spread(length, at) * grad)
+            good = open_ & objective.is_valid(point)
             new, open_ = torch.where(spread(good, at), point, new), open_ & ~good
             if not bool(open_.any()):
                 break
@@ -120,50 +169,50 @@ class ShrinkingSteps:
 
 
 def descend(
-    space: Space,
-    aim: Aim,
-    rule: Rule,
+    ball: Ball,
+    objective: Objective,
+    rule: StepRule,
     steps: int,
     restarts: int = 1,
     seed: int = 0,
     watch: Watch = unwatched,
-) -> Found:
-    """Walks `steps` steps from each start and looks at every point, the last one too."""
-    best, objective = space.x, aim.value(space.x)
-    bound = objective if aim.begun is None else torch.where(aim.begun, objective, torch.inf)
-    trace, slopes, looks, flat = [objective], 0, 1, True
+) -> DescentResult:
+    """Takes `steps` steps from each start and evaluates every point, the last one too."""
+    best, lowest = ball.x, objective.value(ball.x)
+    bound = lowest if objective.start_is_valid is None else torch.where(objective.start_is_valid, lowest, inf)
+    trace, gradients, values, flat = [lowest], 0, 1, True
     for restart in range(restarts):
-        at = rule.start(space, aim, seed, restart)
-        for step in range(steps + 1):
-            if bool((bound <= aim.enough).all()):
+        at = rule.start(ball, objective, seed, restart)
+        for number in range(steps + 1):
+            if bool((bound <= objective.enough).all()):
                 break
-            last = step == steps
+            last = number == steps
             if not last:
-                value, grad = aim.slope(at)
-                slopes += 1
-            if last or not aim.same:
-                value = aim.value(at)
-                looks += 1
-            better = (value < bound) & (bound > aim.enough) & aim.valid(at)
-            best, objective = torch.where(spread(better, best), at, best), torch.where(better, value, objective)
+                value, grad = objective.value_and_grad(at)
+                gradients += 1
+            if last or not objective.exact:
+                value = objective.value(at)
+                values += 1
+            better = (value < bound) & (bound > objective.enough) & objective.is_valid(at)
+            best, lowest = torch.where(spread(better, best), at, best), torch.where(better, value, lowest)
             bound = torch.where(better, value, bound)
-            trace.append(objective)
-            watch(restart * (steps + 1) + step + 1, restarts * (steps + 1), {"objective": objective})
+            trace.append(lowest)
+            watch(restart * (steps + 1) + number + 1, restarts * (steps + 1), {"objective": lowest})
             if not last:
                 grad = torch.nan_to_num(grad, 0.0, 0.0, 0.0)
                 flat = flat and not bool(grad.any())
-                at = rule.move(space, aim, at, grad, step)
-    found = Found(best, objective, torch.stack(trace), slopes, looks, flat)
-    return _judged(space, aim, found) if aim.same else found
+                at = rule.step(ball, objective, at, grad, number)
+    found = DescentResult(best, lowest, torch.stack(trace), gradients, values, flat)
+    return _evaluate_again(ball, objective, found) if objective.exact else found
 
 
-def _judged(space: Space, aim: Aim, found: Found) -> Found:
-    """The best points by the objective itself: a slope's value comes another way and is rounded otherwise, so that
-    a point which changes nothing may look better by a last digit."""
-    first, value = found.trace[0], aim.value(found.x)
-    begun = torch.ones_like(first, dtype=torch.bool) if aim.begun is None else aim.begun
-    lower = value < torch.where(begun, first, torch.inf)
-    objective = torch.where(lower, value, first)
-    trace = torch.cat([found.trace[:-1].maximum(torch.where(begun, objective, -torch.inf)), objective[None]])
-    x = torch.where(spread(lower, found.x), found.x, space.x)
-    return replace(found, x=x, objective=objective, trace=trace, looks=found.looks + 1)
+def _evaluate_again(ball: Ball, objective: Objective, found: DescentResult) -> DescentResult:
+    """The best points by `value` alone: the value that comes with a gradient is rounded differently, so that a point
+    which changes nothing may look better by a last digit."""
+    first, value = found.trace[0], objective.value(found.x)
+    valid = torch.ones_like(first, dtype=torch.bool) if objective.start_is_valid is None else objective.start_is_valid
+    lower = value < torch.where(valid, first, inf)
+    lowest = torch.where(lower, value, first)
+    trace = torch.cat([found.trace[:-1].maximum(torch.where(valid, lowest, -inf)), lowest[None]])
+    x = torch.where(spread(lower, found.x), found.x, ball.x)
+    return replace(found, x=x, objective=lowest, trace=trace, values=found.values + 1)

@@ -1,46 +1,53 @@
-"""Manipulation of explanations: the map is made to look like any other, while the output stays.
-
-Owns the Adam steps and the schedule of the softplus copy; judged on the network itself like every attack on maps.
-"""
+"""Manipulation of explanations: makes the map look like any other while the output stays."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad.attacks import checks_directed as directed
-from moreaugrad.attacks.base import MapAttack
-from moreaugrad.attacks.descent import Aim, Found, Rule
-from moreaugrad.attacks.result import Attacked
-from moreaugrad.attacks.space import Space
-from moreaugrad.attacks.topk import salience, shares
-from moreaugrad.attacks.victim import Maps, Victim, logits, outputs
+from moreaugrad import validate
+from moreaugrad.attacks.base import AttackedModel, Maps, make_score, predict_logits
+from moreaugrad.attacks.descent import Ball, DescentResult, Objective, StepRule
+from moreaugrad.attacks.map_attack import MapAttack, magnitude, shares
+from moreaugrad.attacks.result import AttackResult, extend_result
 from moreaugrad.batch import total
 from moreaugrad.metrics.similarity import pearson
+from moreaugrad.model.prepared import numerics
+from moreaugrad.model.score import padded_to
 from moreaugrad.types import Counts, Images, PerImage, Watch
-from moreaugrad.validate import positive
 
 Planes = Float[Tensor, "n h w"]
-
 PIXELS, CLASSES = 224 * 224, 1000  # of the networks for which the weights are stated
 
 
 @dataclass(frozen=True, slots=True)
-class Manipulated(Attacked):
-    """An attacked input, and how near its map came. Maps are |map| summed over channels and scaled to sum 1."""
+class ManipulationResult(AttackResult):
+    """An attacked input and how near its map came. Maps are |map| summed over channels and scaled to sum 1, (N, H, W).
 
-    maps: Planes = field(kw_only=True)  # of x, on the model itself
+    Attributes:
+        maps: of `x`, on the model itself.
+        clean_maps: of the clean inputs.
+        target_maps: what was wanted.
+        mse_target: mean squared difference of `maps` to `target_maps`.
+        mse_clean: of `maps` to `clean_maps`.
+        mse_before: of `clean_maps` to `target_maps`.
+        pearson_target: Pearson correlation of the same pair as `mse_target`.
+        pearson_clean: as `mse_clean`.
+        pearson_before: as `mse_before`.
+    """
+
+    maps: Planes = field(kw_only=True)
     clean_maps: Planes = field(kw_only=True)
-    target_maps: Planes = field(kw_only=True)  # what was wanted
-    mse_target: PerImage = field(kw_only=True)  # mean squared difference to the target map
-    mse_clean: PerImage = field(kw_only=True)  # to the map of the clean input
-    mse_before: PerImage = field(kw_only=True)  # of the clean input's map to the target map
+    target_maps: Planes = field(kw_only=True)
+    mse_target: PerImage = field(kw_only=True)
+    mse_clean: PerImage = field(kw_only=True)
+    mse_before: PerImage = field(kw_only=True)
     pearson_target: PerImage = field(kw_only=True)
     pearson_clean: PerImage = field(kw_only=True)
     pearson_before: PerImage = field(kw_only=True)
@@ -48,101 +55,136 @@ class Manipulated(Attacked):
 
 @dataclass(frozen=True, eq=False)
 class Manipulation(MapAttack):
-    """w1 MSE(h(x'), h_t) + w2 MSE(softmax(x'), softmax(x)) by Adam; h is |map| summed over channels, of sum 1.
+    """`w1 MSE(h(x'), h_t) + w2 MSE(softmax(x'), softmax(x))` by Adam; h is |map| summed over channels, of sum 1.
 
-    h_t is `target_map`, or the map of `target_image` for the class that the model sees there. The softplus copy of
-    a network with kinks grows from betas[0] to betas[1] in sharpness. Without an epsilon only the box is a bound.
+    Shows that a map can be made to look like any other (Dombrowski et al., 2019). The softplus copy of a network with
+    kinks grows sharper from betas[0] to betas[1]; the output is that of the network itself. `perturb` returns a
+    `ManipulationResult`.
+
+    Args:
+        attacked: a method whose map can be differentiated, on images (N, C, H, W).
+        epsilon: size of the change, in the units of the input; default (or None) no bound but the box.
+        target_map: h_t, (H, W), (N, H, W) or (N, C, H, W); its absolute values count.
+        target_image: instead, an image or one per input, whose own map for its predicted class is h_t.
+        weights: w1 and w2, stated for 224 x 224 pixels and 1000 classes and scaled to those at hand.
+        betas: sharpness of the softplus copy in the first and the last step.
+        steps: Adam steps.
+        step_size: Adam's learning rate, in the units of the input.
+        **options: `surrogate`, `norm`, `box` and `seed`, as in `MapAttack`.
+
+    Example:
+        >>> attack = mg.Manipulation(mg.Gradient(net), target_map=torch.eye(16), steps=3)
+        >>> found = attack.perturb(x)
+        >>> bool((found.objective <= found.trace[0]).all()), found.maps.shape
+        (True, torch.Size([2, 16, 16]))
     """
 
     unbounded: ClassVar[bool] = True
+    images_only: ClassVar[bool] = True
 
-    epsilon: float = math.inf  # None is the same
-    target_map: Any = field(default=None, kw_only=True)  # (H, W), (N, H, W) or (N, C, H, W); its sizes count
-    target_image: Any = field(default=None, kw_only=True)  # one, or one per image, as the model takes them
-    weights: tuple[float, float] = field(default=(1e11, 1e6), kw_only=True)  # stated for 224 x 224 and 1000 classes
+    epsilon: float = math.inf
+    target_map: Any = field(default=None, kw_only=True)
+    target_image: Any = field(default=None, kw_only=True)
+    weights: tuple[float, float] = field(default=(1e11, 1e6), kw_only=True)
     betas: tuple[float, float] = field(default=(10.0, 100.0), kw_only=True)
     steps: int = field(default=1500, kw_only=True)
-    step_size: float = field(default=1e-3, kw_only=True)  # Adam's learning rate
+    step_size: float = field(default=1e-3, kw_only=True)
     restarts: int = field(default=1, init=False)
     rule: str | None = field(default=None, init=False)
     beta: float = field(default=10.0, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", math.inf if self.epsilon is None else self.epsilon)
-        MapAttack.__post_init__(self)
-        positive("step_size", self.step_size)
-        directed.one_target(self.target_map, self.target_image)
-        directed.pair("weights", self.weights, zero=True)
-        directed.pair("betas", self.betas, zero=False)
-        for name in ("target_map", "target_image"):
-            if getattr(self, name) is not None:
-                directed.picture(name, getattr(self, name))
+        super().__post_init__()
+        validate.positive("step_size", self.step_size)
+        if (self.target_map is None) == (self.target_image is None):
+            raise ValueError(
+                "give either target_map, the map that is wanted, or target_image, whose own map is wanted, got "
+                + ("none of them" if self.target_map is None else "both")
+            )
+        for name, check in (("weights", validate.not_negative), ("betas", validate.positive)):
+            given = getattr(self, name)
+            if not isinstance(given, tuple | list) or len(given) != 2:
+                raise ValueError(f"{name} must be two numbers, got {given!r}")
+            for each in given:
+                check(name, each)
+        self._read_target()
 
-    def _space(self, x: Images) -> Space:
-        directed.pictures(x)
-        if self.target_map is not None:
-            directed.map_fits(directed.picture("target_map", self.target_map), x)
-        else:
-            directed.image_fits(directed.picture("target_image", self.target_image), x)
-        return MapAttack._space(self, x)
+    def _read_target(self) -> tuple[str, Tensor]:
+        """The option that was given, as a tensor of finite numbers."""
+        name = "target_image" if self.target_map is None else "target_map"
+        try:
+            found = torch.as_tensor(getattr(self, name))
+        except (TypeError, ValueError, RuntimeError):
+            kind = type(getattr(self, name)).__name__
+            raise TypeError(f"{name} must be a tensor or an array of numbers, got {kind}") from None
+        if found.is_complex() or not bool(found.isfinite().all()):
+            raise ValueError(f"{name} must hold finite real numbers, got NaN, infinity or {found.dtype}")
+        return name, found
 
-    def _moves(self, victim: Victim) -> Rule:
+    def check_inputs(self, x: Images) -> None:
+        super().check_inputs(x)
+        name, given = self._read_target()
+        if name == "target_map":
+            return _check_target_map(given, x)
+        if tuple(given.shape) not in (tuple(x.shape), (1, *x.shape[1:]), tuple(x.shape[1:])):
+            raise ValueError(
+                f"target_image must have the shape of the inputs, {tuple(x.shape)}, or of one of them, "
+                f"got {tuple(given.shape)}"
+            )
+        return None
+
+    def step_rule(self, model: AttackedModel) -> StepRule:
         first, last = self.betas
-        soft = softened(victim) if self.surrogate == "softplus" and not victim.same else []
+        softplus = replaced_modules(model) if self.surrogate == "softplus" and not model.exact else []
 
-        def sharpen(step: int) -> None:
-            for module in soft:
-                module.beta = first * (last / first) ** (step / self.steps)
+        def sharpen(number: int) -> None:
+            for module in softplus:
+                module.beta = first * (last / first) ** (number / self.steps)
 
         return AdamSteps(self.step_size, sharpen)
 
-    def reference(self, clean: Images, victim: Victim, space: Space) -> tuple[Planes, Tensor]:
-        """The target map, and what the model says of the clean input."""
-        return self._wanted(victim, space.x), probabilities(outputs(victim.model, space.x), space.x)
+    def reference(self, clean: Maps, model: AttackedModel, ball: Ball) -> tuple[Planes, Tensor]:
+        """The target map, and the probabilities of the clean input."""
+        said = predict_logits(self.network, ball.x).to(ball.x.dtype).softmax(1)
+        return self._target_planes(model, ball.x), said
 
-    def objective(self, maps: Images, fixed: Any) -> PerImage:
-        h = plane(maps)
+    def objective(self, maps: Maps, reference: tuple[Planes, Tensor]) -> PerImage:
+        h = to_plane(maps)
         scale = (h[0].numel() / PIXELS) ** 2  # entries of a map of sum 1 go as 1/pixels
-        return self.weights[0] * scale * mse(h, fixed[0])
+        return self.weights[0] * scale * mse(h, reference[0])
 
-    def loss(self, x: Images, maps: Maps, fixed: Any, victim: Victim) -> PerImage:
+    def loss(self, x: Images, maps: Maps, reference: tuple[Planes, Tensor], model: AttackedModel) -> PerImage:
         """The output is the network's own, with kinks and all: it needs no second derivative."""
-        said = probabilities(logits(victim.model, x), x)
+        said = logits_with_graph(model.network, x).to(x.dtype).softmax(1)
         scale = said.shape[1] / CLASSES  # few classes change, whatever their number
-        return self.objective(maps, fixed) + self.weights[1] * scale * mse(said, fixed[1])
+        return self.objective(maps, reference) + self.weights[1] * scale * mse(said, reference[1])
 
-    def run(self, space: Space, victim: Victim, watch: Watch) -> Manipulated:
-        found = MapAttack.run(self, space, victim, watch)
-        before, after, wanted = plane(victim.map(space.x)), plane(victim.map(found.x)), self._wanted(victim, space.x)
-        return Manipulated(
-            **{each.name: getattr(found, each.name) for each in fields(found)},
-            maps=after,
-            clean_maps=before,
-            target_maps=wanted,
-            mse_target=mse(after, wanted),
-            mse_clean=mse(after, before),
-            mse_before=mse(before, wanted),
-            pearson_target=pearson(after, wanted),
-            pearson_clean=pearson(after, before),
-            pearson_before=pearson(before, wanted),
-        )
+    def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> ManipulationResult:
+        found = super().run(ball, model, watch)
+        clean, after = to_plane(model.map(ball.x)), to_plane(model.map(found.x))
+        target = self._target_planes(model, ball.x)
+        pairs = {"target": (after, target), "clean": (after, clean), "before": (clean, target)}
+        figures = {f"mse_{name}": mse(*pair) for name, pair in pairs.items()}
+        figures |= {f"pearson_{name}": pearson(*pair) for name, pair in pairs.items()}
+        return extend_result(found, ManipulationResult, maps=after, clean_maps=clean, target_maps=target, **figures)
 
-    def _wanted(self, victim: Victim, x: Images) -> Planes:
-        """The target map of each image."""
-        if self.target_map is not None:
-            given = directed.picture("target_map", self.target_map).detach().to(x.device, x.dtype)
+    def _target_planes(self, model: AttackedModel, x: Images) -> Planes:
+        name, given = self._read_target()
+        given = given.detach().to(x.device, x.dtype)
+        if name == "target_map":
             given = given.reshape(-1, given.shape[1] if given.ndim == 4 else 1, *given.shape[-2:])
-            return plane(given).expand(len(x), *x.shape[-2:])
-        given = directed.picture("target_image", self.target_image).detach().to(x.device, x.dtype)
+            return to_plane(given).expand(len(x), *x.shape[-2:])
         given = given.reshape(-1, *x.shape[1:])
-        found = plane(victim.method.attribute(given, outputs(victim.model, given).argmax(1)).detach())
-        directed.target_alive(found)
+        found = to_plane(model.method.attribute(given, predict_logits(self.network, given).argmax(1)).detach())
+        if not bool(found.flatten(1).any(1).all()):
+            raise ValueError("the map of target_image must not be zero everywhere, got one that is; take another image")
         return found.expand(len(x), *found.shape[1:])
 
-    def _spent(self, found: Found, victim: Victim, one: Counts) -> Counts:
-        """Besides: a gradient of the output at each slope, and the maps of the figures."""
+    def count_gradients(self, found: DescentResult, model: AttackedModel, per_map: Counts) -> Counts:
+        """Besides: a gradient of the output at each step, and the maps of the result."""
         maps = 2 if self.target_image is None else 4
-        return MapAttack._spent(self, found, victim, one) + found.slopes + maps * one
+        return super().count_gradients(found, model, per_map) + found.gradients + maps * per_map
 
 
 @dataclass(eq=False)
@@ -153,37 +195,56 @@ class AdamSteps:
     """
 
     length: float
-    before: Callable[[int], None]  # told the number of the step whose slope comes next
+    before: Callable[[int], None]  # called with the number of the step whose gradient comes next
     mean: Any = 0.0
     square: Any = 0.0
 
-    def start(self, space: Space, aim: Aim, seed: int, restart: int) -> Images:
-        self.mean, self.square = torch.zeros_like(space.x), torch.zeros_like(space.x)
+    def start(self, ball: Ball, objective: Objective, seed: int, restart: int) -> Images:
+        self.mean, self.square = torch.zeros_like(ball.x), torch.zeros_like(ball.x)
         self.before(0)
-        return space.x
+        return ball.x
 
-    def move(self, space: Space, aim: Aim, at: Images, grad: Images, step: int) -> Images:
+    def step(self, ball: Ball, objective: Objective, at: Images, grad: Images, number: int) -> Images:
         self.mean = 0.9 * self.mean + 0.1 * grad
         self.square = 0.999 * self.square + 0.001 * grad.square()
-        mean, square = self.mean / (1 - 0.9 ** (step + 1)), self.square / (1 - 0.999 ** (step + 1))
-        self.before(step + 1)
-        return space.project(at - self.length * mean / (square.sqrt() + 1e-8))
+        mean, square = self.mean / (1 - 0.9 ** (number + 1)), self.square / (1 - 0.999 ** (number + 1))
+        self.before(number + 1)
+        return ball.project(at - self.length * mean / (square.sqrt() + 1e-8))
 
 
-def softened(victim: Victim) -> list[Any]:
-    """The modules of the softplus copy that are others than in the model: the model's own softplus stays as it is."""
-    copy, model = victim.smooth.forward_func, victim.method.forward_func
-    pairs = ((copy.get_submodule(name), module) for name, module in model.named_modules(remove_duplicate=False))
+def _check_target_map(given: Tensor, x: Images) -> None:
+    plane, rows = tuple(x.shape[-2:]), (1, len(x))
+    if given.ndim not in (2, 3, 4) or tuple(given.shape[-2:]) != plane or (given.ndim > 2 and len(given) not in rows):
+        raise ValueError(
+            f"target_map must be (H, W), (N, H, W) or (N, C, H, W) with one row or {len(x)} and {plane[0]} x {plane[1]} "
+            f"pixels as the images, got shape {tuple(given.shape)}; resize it with torch.nn.functional.interpolate"
+        )
+    if not bool((given != 0).reshape(len(given) if given.ndim > 2 else 1, -1).any(1).all()):
+        raise ValueError("target_map must have an entry that is not zero, got a map of zeros: it has no shares")
+
+
+def logits_with_graph(network: Any, x: Images) -> Float[Tensor, "n k"]:
+    """Logits that can be differentiated by x, in chunks of one shape."""
+    score, found = make_score(network, x), []
+    size = score.engine.rows
+    for start in range(0, len(x), size):
+        some = slice(start, start + size)
+        rows, owners = padded_to(x[some], score.everyone(x)[some], size)
+        with numerics("float32", x.is_cuda):
+            found.append(score.told(score.engine.original, rows, owners)[: len(x) - start])
+    return torch.cat(found)
+
+
+def replaced_modules(model: AttackedModel) -> list[Any]:
+    """The softplus modules that the copy has in place of others: the model's own softplus stays as it is."""
+    copy, network = model.surrogate.forward_func, model.method.forward_func
+    pairs = ((copy.get_submodule(name), module) for name, module in network.named_modules(remove_duplicate=False))
     return [new for new, old in pairs if type(new) is not type(old)]
 
 
-def plane(maps: Images) -> Planes:
+def to_plane(maps: Images) -> Planes:
     """h: |map| summed over channels, of sum 1; zero for a map of zeros."""
-    return shares(salience(maps)).squeeze(1)
-
-
-def probabilities(said: Float[Tensor, "n k"], x: Images) -> Float[Tensor, "n k"]:
-    return said.to(x.dtype).softmax(1)
+    return shares(magnitude(maps)).squeeze(1)
 
 
 def mse(a: Tensor, b: Tensor) -> PerImage:

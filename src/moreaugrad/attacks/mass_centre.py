@@ -1,20 +1,17 @@
-"""The attack on the place of a map: moves its centre of mass."""
+"""The centre-of-mass attack: moves a map to another place."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad.attacks import checks_directed as directed
-from moreaugrad.attacks.base import MapAttack
-from moreaugrad.attacks.descent import Aim, Rule
-from moreaugrad.attacks.space import Space
-from moreaugrad.attacks.topk import salience, shares
-from moreaugrad.attacks.victim import Victim
+from moreaugrad.attacks.base import AttackedModel, Maps
+from moreaugrad.attacks.descent import Ball, Objective, StepRule
+from moreaugrad.attacks.map_attack import MapAttack, magnitude, shares
 from moreaugrad.batch import spread, total
 from moreaugrad.types import Images, PerImage
 
@@ -23,48 +20,55 @@ Points = Float[Tensor, "n 2"]
 
 @dataclass(frozen=True, eq=False)
 class MassCentre(MapAttack):
-    """Moves C = sum over pixels of share * (row, column) as far as possible; share is |map| summed over channels,
-    scaled to sum 1. The objective is minus the squared shift of C, in pixels.
+    """Moves the centre of mass of |map|, `C = sum over pixels of share * (row, column)`, as far as possible.
 
-    A map of zeros has no centre: it counts as not moved.
+    The objective is minus the squared shift of C in pixels; share is |map| summed over channels and scaled to sum 1.
+    Use it where the place of a map matters more than its entries. A map of zeros has no centre: it counts as not moved.
+
+    Args:
+        attacked: a method whose map can be differentiated, on images (N, C, H, W).
+        epsilon: size of the change, in the units of the input.
+        **options: those of `MapAttack`.
+
+    Example:
+        >>> found = mg.MassCentre(mg.SmoothGrad(net), epsilon=0.5, steps=3).perturb(x)
+        >>> bool((found.objective <= 0).all())
+        True
     """
 
-    def _space(self, x: Images) -> Space:
-        directed.pictures(x)
-        return MapAttack._space(self, x)
+    images_only: ClassVar[bool] = True
 
-    def _moves(self, victim: Victim) -> Rule:
-        return Nudged(MapAttack._moves(self, victim))
+    def step_rule(self, model: AttackedModel) -> StepRule:
+        return NudgedStart(super().step_rule(model))
 
-    def reference(self, clean: Images, victim: Victim, space: Space) -> Points:
-        """Where the centre was; NaN for a map that has none."""
-        found = centre(clean)
-        return found.masked_fill(~clean.flatten(1).any(1)[:, None], torch.nan)
+    def reference(self, clean: Maps, model: AttackedModel, ball: Ball) -> Points:
+        """The clean centre; NaN for a map that has none."""
+        return centre(clean).masked_fill(~clean.flatten(1).any(1)[:, None], torch.nan)
 
-    def objective(self, maps: Images, fixed: Any) -> PerImage:
-        placed = maps.flatten(1).any(1) & fixed.isfinite().all(1)
-        shift = torch.where(placed[:, None], centre(maps) - fixed.nan_to_num(), 0.0)
+    def objective(self, maps: Maps, reference: Points) -> PerImage:
+        exists = maps.flatten(1).any(1) & reference.isfinite().all(1)
+        shift = torch.where(exists[:, None], centre(maps) - reference.nan_to_num(), 0.0)
         return 0 - total(shift.square())  # not -0.0, which reads as a change
 
 
 @dataclass(frozen=True, slots=True)
-class Nudged:
-    """A rule that never starts at the input: a squared shift has no slope where nothing has shifted yet."""
+class NudgedStart:
+    """A step rule that never starts at the input: a squared shift has no gradient where nothing has moved yet."""
 
-    rule: Rule
+    rule: StepRule
     share: float = 0.01  # of the way to a random point
 
-    def start(self, space: Space, aim: Aim, seed: int, restart: int) -> Images:
-        at = self.rule.start(space, aim, seed, restart)
-        still = (at == space.x).flatten(1).all(1)
-        return torch.where(spread(still, at), at + self.share * (space.random(seed, restart) - at), at)
+    def start(self, ball: Ball, objective: Objective, seed: int, restart: int) -> Images:
+        at = self.rule.start(ball, objective, seed, restart)
+        still = (at == ball.x).flatten(1).all(1)
+        return torch.where(spread(still, at), at + self.share * (ball.random_point(seed, restart) - at), at)
 
-    def move(self, space: Space, aim: Aim, at: Images, grad: Images, step: int) -> Images:
-        return self.rule.move(space, aim, at, grad, step)
+    def step(self, ball: Ball, objective: Objective, at: Images, grad: Images, number: int) -> Images:
+        return self.rule.step(ball, objective, at, grad, number)
 
 
 def centre(maps: Images) -> Points:
     """The mean row and column of |map|, counted from 0; (0, 0) for a map of zeros."""
-    share = shares(salience(maps))
+    share = shares(magnitude(maps))
     rows, columns = (torch.arange(size, dtype=share.dtype, device=share.device) for size in share.shape[-2:])
     return torch.stack([total(share * rows[:, None]), total(share * columns)], dim=1)

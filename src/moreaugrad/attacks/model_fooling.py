@@ -1,4 +1,4 @@
-"""Fooling of a network's maps by its weights: a trained copy that is as accurate and whose maps are wrong.
+"""Model fooling: a trained copy of the network that is as accurate and whose maps are wrong.
 
 The one attack that leaves every input as it is. The caller's model is copied, never touched.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar
 
@@ -18,14 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from moreaugrad import validate
-from moreaugrad.attacks import checks as rules
-from moreaugrad.attacks import checks_fooling as asked
-from moreaugrad.attacks.base import Attack
-from moreaugrad.attacks.fooled_maps import KINDS, Maps
-from moreaugrad.attacks.result import Attacked
-from moreaugrad.attacks.space import Space
-from moreaugrad.attacks.topk import salience
-from moreaugrad.attacks.victim import Victim, on, outputs, settled
+from moreaugrad.attacks.base import Attack, AttackedModel, check_batch, predict_logits, read_classes
+from moreaugrad.attacks.descent import Ball
+from moreaugrad.attacks.map_attack import check_differentiable, fix_seed, magnitude, with_network
+from moreaugrad.attacks.model_fooling_losses import KINDS, Maps
+from moreaugrad.attacks.result import AttackResult, extend_result
 from moreaugrad.batch import total
 from moreaugrad.model.prepared import numerics
 from moreaugrad.types import Images, Watch, unwatched
@@ -34,21 +31,30 @@ log = logging.getLogger("moreaugrad")
 
 Classes = Int[Tensor, "n"]
 Pair = tuple[Images, Classes]
+_FORM = "(x, y), images and their classes as two tensors, or an iterable of such pairs, as a DataLoader is"
 
 
 @dataclass(frozen=True, slots=True)
-class Fooled(Attacked):
+class ModelFoolingResult(AttackResult):
     """The fooled network, judged on the images of the validation, which are `x` and unchanged.
 
-    success: the map is wrong by the kind's range, and not blank; kept: the network predicts what it did; objective:
-    the figure that is judged; trace: that of the model, then of the fooled network; gradients: the training's,
-    shared out.
+    success: the map is wrong by the limit of its kind, and not blank; kept: the network predicts what it did;
+    objective: the figure that is judged; trace: that of the model, then of the fooled network; gradients: those of the
+    training, divided among the images.
+
+    Attributes:
+        model: the fooled copy.
+        method: the attacked method on it.
+        fooling: the fooling loss of each batch, before its update.
+        ce: the cross-entropy likewise.
+        accuracy_before: of the model on the validation.
+        accuracy_after: of the fooled copy.
     """
 
-    model: nn.Module = field(kw_only=True)  # the fooled copy
-    method: Any = field(kw_only=True)  # the attacked method on it
-    fooling: Float[Tensor, "updates"] = field(kw_only=True)  # the fooling loss of each batch, before its update
-    ce: Float[Tensor, "updates"] = field(kw_only=True)  # the cross-entropy likewise
+    model: nn.Module = field(kw_only=True)
+    method: Any = field(kw_only=True)
+    fooling: Float[Tensor, "updates"] = field(kw_only=True)
+    ce: Float[Tensor, "updates"] = field(kw_only=True)
     accuracy_before: float = field(kw_only=True)
     accuracy_after: float = field(kw_only=True)
 
@@ -59,96 +65,124 @@ class Fooled(Attacked):
 
 @dataclass(frozen=True, eq=False)
 class ModelFooling(Attack):
-    """Weights that minimise CE + lam * (a loss of the maps) by Adam, batch norm as in evaluation.
+    """Trains weights that minimise `CE + lam * (a loss of the maps)` by Adam, batch norm as in evaluation.
 
-    Kinds, of maps |m| summed over channels: `location` draws a frame (judged: at most .2 from it); `topk` empties what
-    was the largest tenth (at most .3 left); `centre_mass` moves the centre of mass (by .1 of the picture or more);
-    `active` exchanges the maps of two `classes` (each nearer to what the other's was). `fool` takes data; `perturb`
-    fools the maps of the given images alone.
+    Use it to see whether a map says anything of a network that was trained to deceive it (Heo et al., 2019). Kinds, of
+    maps |m| summed over channels: "location" draws a frame (fooled: at most .2 from it); "topk" empties what was the
+    largest tenth (at most .3 left); "centre_mass" moves the centre of mass (by .1 of the image or more); "active"
+    exchanges the maps of two `classes` (each nearer to what the other's was). `fool` takes data; `perturb` fools the
+    maps of the given images alone. Both return a `ModelFoolingResult`.
+
+    Args:
+        attacked: a method whose map can be differentiated, on a `torch.nn.Module`.
+        epsilon: must be left out, for no input changes.
+        kind: "location", "topk", "centre_mass" or "active".
+        lam: weight of the loss of the maps; 0 is plain fine-tuning.
+        lr: Adam's learning rate.
+        steps: number of batches.
+        batch_size: of data given as tensors.
+        classes: the two classes of kind "active".
+        **options: `norm`, `box` and `seed`, as in `Attack`.
+
+    Example:
+        >>> found = mg.ModelFooling(mg.GradCam(net, "0"), steps=2, lr=1e-3).perturb(x)
+        >>> torch.equal(found.x, x), found.fooling.shape
+        (True, torch.Size([2]))
     """
 
     unbounded: ClassVar[bool] = True
 
-    epsilon: float = inf  # there is no ball: no input moves
-    kind: str = field(default="location", kw_only=True)  # or topk, centre_mass, active
-    lam: float = field(default=10.0, kw_only=True)  # 0: plain fine-tuning
+    epsilon: float = inf
+    kind: str = field(default="location", kw_only=True)
+    lam: float = field(default=10.0, kw_only=True)
     lr: float = field(default=1e-5, kw_only=True)
     steps: int = field(default=1000, kw_only=True)
-    batch_size: int = field(default=8, kw_only=True)  # of data given as tensors
-    classes: tuple[int, int] | None = field(default=None, kw_only=True)  # of kind active
+    batch_size: int = field(default=8, kw_only=True)
+    classes: tuple[int, int] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        Attack.__post_init__(self)
-        asked.no_ball(self.epsilon)
-        rules.attackable(self.attacked)
+        super().__post_init__()
+        if self.epsilon != inf:
+            raise ValueError(
+                f"model fooling changes weights and no input, so it has no epsilon, got {self.epsilon}; leave it out"
+            )
+        check_differentiable(self.attacked)
         validate.one_of("kind", self.kind, KINDS)
         validate.not_negative("lam", self.lam)
         validate.positive("lr", self.lr)
         validate.at_least("steps", self.steps, 1)
         validate.at_least("batch_size", self.batch_size, 1)
-        asked.two_classes(self.kind, self.classes)
-        asked.network(self.model)
+        _check_classes(self.kind, self.classes)
+        _trained_module(self.network)
 
-    def fool(self, data: Any, validation: Any = None, *, fooling: Any = None, callback: Watch | None = None) -> Fooled:
-        """Trains on `data`, (x, y) or an iterable of such pairs, and judges on `validation` (None: on data).
+    def fool(
+        self, data: Any, validation: Any = None, *, fooling: Any = None, callback: Watch | None = None
+    ) -> ModelFoolingResult:
+        """Trains a copy of the network on `data`, and judges it on `validation`.
 
-        `fooling`: other images for the loss of the maps, such as those of kind active that hold both classes.
+        Args:
+            data: (x, y), images (N, ...) and classes (N), or an iterable of such pairs, as a DataLoader is.
+            validation: likewise; default `data`, where that is a pair of tensors.
+            fooling: other images for the loss of the maps, such as those of kind "active" that hold both classes.
+            callback: called as `callback(step, total, info)` after each batch.
+
+        Returns:
+            The fooled copy of the network and how it does on `validation`.
         """
-        asked.judged_on(validation, asked.pairs("data", data))
+        if not _is_pair("data", data) and validation is None:
+            raise ValueError(
+                "validation must be given where the data is an iterable, got None; give (x, y) to judge it on"
+            )
         for name, given in (("validation", validation), ("fooling", fooling)):
             if given is not None:
-                asked.pairs(name, given)
-        validate.evaluating(self.model)
-        where = _device(self.model)
-        with (
-            torch.inference_mode(False),
-            torch.no_grad(),
-            torch.random.fork_rng([where] if where.type == "cuda" else []),
-        ):
-            judged = list(_once("validation", data if validation is None else validation, where))
-            asked.some("validation", judged)
-            x, y = (torch.cat(parts) for parts in zip(*judged, strict=True))
-            return self._fooled(data, (x.clone(), y), fooling, callback or unwatched)
+                _is_pair(name, given)
+        validate.evaluating(self.network)
+        device = _device(self.network)
+        rng = torch.random.fork_rng([device] if device.type == "cuda" else [])
+        with torch.inference_mode(False), torch.no_grad(), rng:
+            pairs = list(_read_pairs("validation", data if validation is None else validation, device))
+            if not pairs:
+                raise ValueError("validation must hold at least one batch, got none")
+            x, y = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+            return self._fool(data, (x.clone(), y), fooling, callback or unwatched)
 
-    def run(self, space: Space, victim: Victim, watch: Watch) -> Fooled:
-        own = space.x, victim.target
-        return self._fooled(own, own, None, watch)
+    def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> ModelFoolingResult:
+        pair = ball.x, model.target
+        return self._fool(pair, pair, None, watch)
 
-    def _fooled(self, data: Any, judged: Pair, fooling: Any, watch: Watch) -> Fooled:
-        x, kind, original = judged[0], KINDS[self.kind], settled(self.attacked)
-        clean = outputs(self.model, x)
-        y = rules.classes(judged[1], clean)
-        asked.known(self.classes, clean.shape[1])
-        copied = _trainable(asked.network(self.model))
-        method = on(original, copied)
-        batches = self._batches("data", data, clean.shape[1])
-        others = None if fooling is None else self._batches("fooling", fooling, clean.shape[1])
-        trace, rows = self._train(original, method, batches, others, watch)
-        _settle(copied, asked.network(self.model))
+    def _fool(self, data: Any, validation: Pair, fooling: Any, watch: Watch) -> ModelFoolingResult:
+        x, kind, original = validation[0], KINDS[self.kind], fix_seed(self.attacked)
+        clean = predict_logits(self.network, x)
+        y, count = read_classes(validation[1], clean), int(clean.shape[1])
+        if self.classes is not None and max(self.classes) >= count:
+            raise ValueError(f"classes must lie in 0..{count - 1}, the classes of the model, got {self.classes!r}")
+        trained = _trainable_copy(_trained_module(self.network))
+        method = with_network(original, trained)
+        others = None if fooling is None else self._batches("fooling", fooling, count)
+        trace, rows = self._train(original, method, self._batches("data", data, count), others, watch)
+        _restore_flags(trained, _trained_module(self.network))
         before, after = (self._maps(each, x, y) for each in (original, method))
         figures = torch.stack([kind.figure(before, before), kind.figure(after, before)])
         shown = torch.stack([total(maps) > 0 for maps in after]).all(0)  # a blank map misleads nobody
-        victim = Victim(copied, y, clean.argmax(1))
-        said = victim.predict(x)
-        spent = torch.full_like(y, self._spent(method, x, y, rows))
-        told = self._result(
-            Space(x, inf, self.norm), victim, x, (figures[1] <= kind.limit) & shown, figures[1], figures, spent
-        )
-        return Fooled(
-            **{each.name: getattr(told, each.name) for each in fields(Attacked)},
-            model=copied,
+        success = (figures[1] <= kind.limit) & shown
+        model = AttackedModel(trained, y, clean.argmax(1))
+        spent = torch.full_like(y, self._count_gradients(method, x, y, rows))
+        return extend_result(
+            self.make_result(Ball(x, inf, self.norm), model, x, success, figures[1], figures, spent),
+            ModelFoolingResult,
+            model=trained,
             method=method,
             fooling=trace[0],
             ce=trace[1],
-            accuracy_before=float((victim.clean == y).double().mean()),
-            accuracy_after=float((said == y).double().mean()),
+            accuracy_before=float((model.predicted == y).double().mean()),
+            accuracy_after=float((model.predict(x) == y).double().mean()),
         )
 
     def _train(
         self, original: Any, method: Any, batches: Iterator[Pair], others: Iterator[Pair] | None, watch: Watch
     ) -> tuple[Float[Tensor, "2 updates"], tuple[int, int]]:
-        """The losses, and how many rows they saw: those of the cross-entropy, and those of the maps."""
-        network, kind, trace, rows = method.forward_func, KINDS[self.kind], [], [0, 0]
+        """The losses of each batch, and how many rows the cross-entropy and the maps took."""
+        network, trace, rows = method.forward_func, [], [0, 0]
         weights = [p for p in network.parameters() if p.requires_grad]
         adam = torch.optim.Adam(weights, self.lr)
         for step in range(self.steps):
@@ -159,14 +193,13 @@ class ModelFooling(Attack):
                     "the data was used up after %d of %d steps; give data that can be read again", step, self.steps
                 )
                 break
-            before = self._maps(original, *shown, together=True) if kind.remembers else ()
+            before = self._maps(original, *shown, together=True) if KINDS[self.kind].needs_before else ()
             with torch.enable_grad(), numerics("float32", batch[0].is_cuda):
-                ce = F.cross_entropy(validate.output(network(batch[0]), len(batch[0])), batch[1])
-                asked.finite(ce.detach(), step)
-                maps = self._maps(method, *shown, graph=self.lam > 0, together=True)
-                fooling = kind.loss(maps, before).mean()
+                ce, fooling = self._losses(method, batch, shown, before)
+                if not bool(ce.isfinite()):
+                    raise ValueError(f"the loss must stay finite, got NaN or infinity at step {step}; lower lr or lam")
                 if step == 0 and self.lam > 0:
-                    asked.trainable(_reaches(fooling, weights), method.get_name())
+                    _check_trainable(fooling, weights, method.get_name())
                 loss = ce + self.lam * fooling if self.lam > 0 else ce
                 for weight, grad in zip(weights, torch.autograd.grad(loss, weights, allow_unused=True), strict=True):
                     weight.grad = grad
@@ -174,51 +207,103 @@ class ModelFooling(Attack):
             trace.append(torch.stack([fooling.detach(), ce.detach().to(fooling.dtype)]))
             rows = [rows[0] + len(batch[0]), rows[1] + len(shown[0])]
             watch(step + 1, self.steps, {"fooling": trace[-1][0], "ce": trace[-1][1]})
-        asked.some("data", trace)
+        if not trace:
+            raise ValueError("data must hold at least one batch, got none")
         return torch.stack(trace, 1), (rows[0], rows[1])
 
+    def _losses(self, method: Any, batch: Pair, shown: Pair, before: Maps) -> tuple[Tensor, Tensor]:
+        """The cross-entropy of a batch, and the loss of the maps that are shown."""
+        ce = F.cross_entropy(validate.output(method.forward_func(batch[0]), len(batch[0])), batch[1])
+        maps = self._maps(method, *shown, graph=self.lam > 0, together=True)
+        return ce, KINDS[self.kind].loss(maps, before).mean()
+
     def _maps(self, method: Any, x: Images, y: Classes, graph: bool = False, together: bool = False) -> Maps:
-        """The saliency of each pixel for the class, or for each of two. `together`: in one call of the network."""
+        """|map| of each pixel for the class, or for each of two. `together`: in one call of the network."""
         size = len(x) if together else None
         wanted = (y,) if self.classes is None else tuple(torch.full_like(y, each) for each in self.classes)
         found = (method.attribute(x, each, create_graph=graph, internal_batch_size=size) for each in wanted)
-        return tuple(salience(maps if graph else maps.detach()) for maps in found)
+        return tuple(magnitude(maps if graph else maps.detach()) for maps in found)
 
     def _batches(self, name: str, given: Any, count: int) -> Iterator[Pair]:
         """Batches without end; an iterator that can be read once ends."""
-        where, generator, more = _device(self.model), torch.Generator().manual_seed(self.seed), True
-        if asked.pairs(name, given):
-            x, y = asked.pair(name, given, count)
+        device, generator, more = _device(self.network), torch.Generator().manual_seed(self.seed), True
+        if _is_pair(name, given):
+            x, y = _read_pair(name, given, count)
             while True:
                 for some in torch.randperm(len(x), generator=generator).split(self.batch_size):
-                    yield x[some].detach().to(where), y[some].to(where)
+                    yield x[some].detach().to(device), y[some].to(device)
         while more:
             more = False
-            for each in _once(name, given, where, count):
+            for each in _read_pairs(name, given, device, count):
                 more = True
                 yield each
 
-    def _spent(self, method: Any, x: Images, y: Classes, rows: tuple[int, int]) -> int:
-        """Sample-gradients per image of the validation: its maps, and its part of the training's."""
+    def _count_gradients(self, method: Any, x: Images, y: Classes, rows: tuple[int, int]) -> int:
+        """Sample gradients per image of the validation: its maps, and its part of the training's."""
         one = method.explain(x[:1], y[:1]).gradients
         maps = 1 if self.classes is None else 2
-        slope = int((one + method.slope_cost(one) if self.lam > 0 else one).max())
+        with_slope = int((one + method.slope_cost(one) if self.lam > 0 else one).max())
         single = int(one.max())
-        trained = rows[0] + rows[1] * maps * (slope + single * KINDS[self.kind].remembers)
+        trained = rows[0] + rows[1] * maps * (with_slope + single * KINDS[self.kind].needs_before)
         return 2 * maps * single + -(-trained // len(x))
 
 
-def _once(name: str, given: Any, where: torch.device, count: int = 2**31) -> Iterator[Pair]:
+def _check_classes(kind: str, given: Any) -> None:
+    if (kind == "active") != (given is not None):
+        raise ValueError(
+            f"classes goes with kind='active', and only with it, got kind={kind!r} and classes={given!r}; "
+            "give the two classes whose maps are to be exchanged, as in classes=(3, 5)"
+        )
+    if given is None:
+        return
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ValueError(f"classes must be two classes, as in classes=(3, 5), got {given!r}")
+    for each in given:
+        validate.at_least("classes", each, 0)
+    if given[0] == given[1]:
+        raise ValueError(f"classes must be two different ones, got {given!r}")
+
+
+def _is_pair(name: str, given: Any) -> bool:
+    """Whether data is one pair of tensors; refuses what is neither that nor an iterable."""
+    if isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(each, Tensor) for each in given):
+        return True
+    if isinstance(given, Tensor | str | dict) or not isinstance(given, Iterable):
+        raise TypeError(f"{name} must be {_FORM}, got {type(given).__name__}")
+    return False
+
+
+def _read_pair(name: str, given: Any, count: int) -> Pair:
+    """Images, and one class for each of them out of `count`."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise TypeError(f"{name} must be {_FORM}, got {type(given).__name__} in it")
+    x = check_batch(given[0])
+    if given[1] is None:
+        raise ValueError(f"{name} must hold a class for each image, got None")
+    return x, read_classes(given[1], torch.empty(1, 1, device=x.device).expand(len(x), count))
+
+
+def _read_pairs(name: str, given: Any, device: torch.device, count: int = 2**31) -> Iterator[Pair]:
     """The pairs of the data, on the device of the network."""
-    source: Iterable[Any] = [given] if asked.pairs(name, given) else given
-    for each in source:
-        x, y = asked.pair(name, each, count)
-        yield x.detach().to(where), y.to(where)
+    for each in [given] if _is_pair(name, given) else given:
+        x, y = _read_pair(name, each, count)
+        yield x.detach().to(device), y.to(device)
 
 
-def _trainable(model: nn.Module) -> nn.Module:
+def _trained_module(network: Any) -> nn.Module:
+    """The module whose weights are copied and trained."""
+    network = getattr(network, "_orig_mod", network)
+    if not isinstance(network, nn.Module) or not any(p.is_floating_point() for p in network.parameters()):
+        raise TypeError(
+            "model fooling trains a copy of the model's weights, so the model must be a torch.nn.Module that has some, "
+            f"got {type(network).__name__}"
+        )
+    return network
+
+
+def _trainable_copy(network: nn.Module) -> nn.Module:
     """A copy with weights of its own; those that the model trains, or all of them where it trains none."""
-    copied = copy.deepcopy(model)
+    copied = copy.deepcopy(network)
     every = [p for p in copied.parameters() if p.is_floating_point()]
     some = [p for p in every if p.requires_grad] or every
     for weight in copied.parameters():
@@ -228,18 +313,22 @@ def _trainable(model: nn.Module) -> nn.Module:
     return copied
 
 
-def _settle(copied: nn.Module, model: nn.Module) -> None:
-    """The flags of the model itself again."""
-    for weight, was in zip(copied.parameters(), model.parameters(), strict=True):
+def _restore_flags(copied: nn.Module, network: nn.Module) -> None:
+    for weight, original in zip(copied.parameters(), network.parameters(), strict=True):
         weight.grad = None
-        weight.requires_grad_(was.requires_grad)
+        weight.requires_grad_(original.requires_grad)
 
 
-def _reaches(loss: Tensor, weights: list[Tensor]) -> bool:
-    if not loss.requires_grad:
-        return False
-    return any(g is not None for g in torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True))
+def _check_trainable(loss: Tensor, weights: list[Tensor], who: str) -> None:
+    reached = loss.requires_grad and any(
+        grad is not None for grad in torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+    )
+    if not reached:
+        raise ValueError(
+            f"the map of {who} must have a derivative by the model's weights to be fooled, got none; "
+            "take another method, such as `gradcam` or `gradient`"
+        )
 
 
-def _device(model: Any) -> torch.device:
-    return next(asked.network(model).parameters()).device
+def _device(network: Any) -> torch.device:
+    return next(_trained_module(network).parameters()).device

@@ -1,4 +1,4 @@
-"""Random noise as an attack: what a map owes to chance, beside which the others are measured. Needs no gradient."""
+"""Random noise as an attack: how far chance alone moves a map, the baseline of all other attacks."""
 
 from __future__ import annotations
 
@@ -8,50 +8,60 @@ from typing import ClassVar
 import torch
 
 from moreaugrad import validate
-from moreaugrad.attacks.base import Attack
-from moreaugrad.attacks.result import Attacked
-from moreaugrad.attacks.space import NORMS, Space
-from moreaugrad.attacks.victim import Victim
+from moreaugrad.attacks.base import Attack, AttackedModel
+from moreaugrad.attacks.descent import NORMS, Ball
+from moreaugrad.attacks.result import AttackResult
 from moreaugrad.batch import spread
 from moreaugrad.model.noise import Smoothing, antithetic, apart
 from moreaugrad.types import Images, Watch
 
 
 @dataclass(frozen=True, eq=False)
-class Noise(Attack):
-    """l2: a random point at distance epsilon; linf: a random corner of the cube; drawn again until the prediction is
-    kept, and as long as the box allows. plain: x + epsilon (max x - min x) N(0, I), epsilon relative to each range.
+class RandomNoise(Attack):
+    """A random change of given size that keeps the prediction: the baseline of the other attacks. No gradient.
 
-    plain may change the prediction, and returns the changed image all the same; `kept` tells. Its length is about
-    epsilon * range * sqrt(entries). The objective is minus the length of the change. All images get the same noise.
+    l2: a random point at distance epsilon; linf: a random corner of the cube; both drawn again until the prediction is
+    kept, and as long as the box allows. plain: `x + epsilon (max x - min x) N(0, I)`, drawn once, which may change the
+    prediction; `kept` tells. The objective is minus the length of the change. All images get the same noise.
+
+    Args:
+        attacked: a model, or a method, whose model is then meant.
+        epsilon: size of the change in the units of the input; for "plain" relative to the range of each image.
+        norm: "l2", "linf" or "plain".
+        tries: most draws of an image, for "l2" and "linf".
+        **options: `box` and `seed`, as in `Attack`.
+
+    Example:
+        >>> found = mg.RandomNoise(net, epsilon=0.5).perturb(x)
+        >>> torch.allclose(found.l2[found.success], torch.tensor(0.5))
+        True
     """
 
     norms: ClassVar[tuple[str, ...]] = ("plain", *NORMS)
 
-    norm: str = field(default="l2", kw_only=True)  # or linf, plain
-    tries: int = field(default=100, kw_only=True)  # most draws of an image, for l2 and linf
+    tries: int = field(default=100, kw_only=True)
 
     def __post_init__(self) -> None:
-        Attack.__post_init__(self)
+        super().__post_init__()
         validate.at_least("tries", self.tries, 1)
 
-    def run(self, space: Space, victim: Victim, watch: Watch) -> Attacked:
-        at = self._once(space) if self.norm == "plain" else self._redrawn(space, victim, watch)
-        kept, length = victim.kept(at), space.length(at)
-        success = kept & (length > 0)
+    def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
+        at = self._draw_plain(ball) if self.norm == "plain" else self._draw_until_kept(ball, model, watch)
+        length = ball.length(at)
+        success = model.keeps_class(at) & (length > 0)
         trace = torch.stack([torch.zeros_like(length), torch.where(success, -length, 0.0)])
-        return self._result(space, victim, at, success, -length, trace, torch.zeros_like(victim.target))
+        return self.make_result(ball, model, at, success, -length, trace, torch.zeros_like(model.target))
 
-    def _once(self, space: Space) -> Images:
-        noise = antithetic(tuple(space.x.shape[1:]), 1, apart(self.seed, 2), 0, space.x)
-        return space.clip(space.x + Smoothing(noise_level=self.epsilon).scale(space.x) * noise)
+    def _draw_plain(self, ball: Ball) -> Images:
+        noise = antithetic(tuple(ball.x.shape[1:]), 1, apart(self.seed, 2), 0, ball.x)
+        return ball.clip(ball.x + Smoothing(noise_level=self.epsilon).scale(ball.x) * noise)
 
-    def _redrawn(self, space: Space, victim: Victim, watch: Watch) -> Images:
+    def _draw_until_kept(self, ball: Ball, model: AttackedModel, watch: Watch) -> Images:
         """Each image's first draw that keeps the prediction; the image itself where none does."""
-        at, missing = space.x.clone(), torch.arange(len(space.x), device=space.x.device)
+        at, missing = ball.x.clone(), torch.arange(len(ball.x), device=ball.x.device)
         for draw in range(self.tries):
-            point = reaching(space, space.random(self.seed, draw))[missing]
-            good = victim.predict(point) == victim.clean[missing]
+            point = lengthen(ball, ball.random_point(self.seed, draw))[missing]
+            good = model.predict(point) == model.predicted[missing]
             at[missing[good]], missing = point[good], missing[~good]
             watch(draw + 1, self.tries, {"missing": len(missing)})
             if not len(missing):
@@ -59,14 +69,14 @@ class Noise(Attack):
         return at
 
 
-def reaching(space: Space, at: Images, halvings: int = 40) -> Images:
-    """The point further on the same way whose length after clipping is epsilon, where the box has room for it."""
-    way = at - space.x
-    if space.norm != "l2" or bool((space.length(at) >= space.epsilon * (1 - 1e-6)).all()):
+def lengthen(ball: Ball, at: Images, halvings: int = 40) -> Images:
+    """The point further along the same ray whose length after clipping is epsilon, where the box has room for it."""
+    ray = at - ball.x
+    if ball.norm != "l2" or bool((ball.length(at) >= ball.epsilon * (1 - 1e-6)).all()):
         return at
-    low, high = torch.ones_like(space.length(at)), torch.full_like(space.length(at), 1e6)
+    low, high = torch.ones_like(ball.length(at)), torch.full_like(ball.length(at), 1e6)
     for _ in range(halvings):
         middle = (low * high).sqrt()
-        short = space.length(space.clip(space.x + spread(middle, way) * way)) <= space.epsilon
+        short = ball.length(ball.clip(ball.x + spread(middle, ray) * ray)) <= ball.epsilon
         low, high = torch.where(short, middle, low), torch.where(short, high, middle)
-    return space.moved(spread(low, way) * way)
+    return ball.shift(spread(low, ray) * ray)

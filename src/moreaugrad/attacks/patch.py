@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 from moreaugrad import validate
-from moreaugrad.attacks import checks as rules
-from moreaugrad.attacks import checks_patch as patches
-from moreaugrad.attacks.base import MapAttack
-from moreaugrad.attacks.descent import Aim, descend
-from moreaugrad.attacks.result import Attacked
-from moreaugrad.attacks.space import Space
-from moreaugrad.attacks.topk import salience
-from moreaugrad.attacks.victim import Victim, outputs
+from moreaugrad.attacks.base import AttackedModel, make_score, predict_logits, read_classes
+from moreaugrad.attacks.descent import Ball, Objective, descend
+from moreaugrad.attacks.map_attack import MapAttack, magnitude, warn_if_flat
+from moreaugrad.attacks.result import AttackResult, extend_result
 from moreaugrad.batch import total
-from moreaugrad.methods import checks_layers as layers
 from moreaugrad.model.noise import antithetic, apart
-from moreaugrad.model.prepared import Engine
-from moreaugrad.model.score import ClassScore, safe_rows
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch
 
 Mask = Bool[Tensor, "h w"]
@@ -36,12 +27,20 @@ SURE = 0.1  # a plain patch is left alone once the target has all but this of th
 
 
 @dataclass(frozen=True, slots=True)
-class Patched(Attacked):
-    """What a patch does; success: the model predicts the target. A share is NaN where it does not."""
+class PatchResult(AttackResult):
+    """What a patch does; success: the model predicts the target.
 
-    mask: Bool[Tensor, "n h w"] = field(kw_only=True)  # where the patch lies
-    share: PerImage = field(kw_only=True)  # of the target's map that lies in the patch, at x
-    plain_x: Images | None = field(default=None, kw_only=True)  # the images with a patch that does not hide
+    Attributes:
+        mask: where the patch lies, (N, H, W).
+        share: of the target's map that lies in the patch, at `x`; NaN where the target is not predicted.
+        plain_x: the images with a patch that does not hide; None without `compare`, as the next two.
+        plain_success: whether the model predicts the target there.
+        plain_share: `share` of the plain patch.
+    """
+
+    mask: Bool[Tensor, "n h w"] = field(kw_only=True)
+    share: PerImage = field(kw_only=True)
+    plain_x: Images | None = field(default=None, kw_only=True)
     plain_success: Flags | None = field(default=None, kw_only=True)
     plain_share: PerImage | None = field(default=None, kw_only=True)
 
@@ -57,185 +56,208 @@ class Patched(Attacked):
 
 @dataclass(frozen=True, eq=False)
 class Patch(MapAttack):
-    """x' is x outside a rectangle, and a patch inside: patch <- clip(patch - a sign(grad L)), from zero.
+    """x' is x outside a rectangle and a patch inside: `patch <- clip(patch - a sign(grad L))`, from zero.
 
-    L = share of |map of t| inside + lam CE(t), the latter while t is not predicted; `hide=False`: CE alone. t is the
-    `target`, or a random class other than the predicted. The objective is the share (of a plain patch 1 - p_t), plus
-    2 where t is not predicted; a map of zeros counts as hidden. A finite epsilon bounds the change inside.
+    `L = share of |map of t| inside + lam CE(t)`, the latter while t is not predicted; with `hide=False` CE alone. Use
+    it to see whether a map shows what makes the model predict t (Subramanya et al., 2019). The objective is the share
+    (of a plain patch 1 - p_t), plus 2 where t is not predicted; a map of zeros counts as hidden. The target t is that
+    of `perturb`, by default a random class other than the predicted one. `perturb` returns a `PatchResult`.
+
+    Args:
+        attacked: a method whose map can be differentiated, on images (N, C, H, W).
+        epsilon: largest change inside the patch, in the units of the input; default no bound but the box.
+        steps: sign steps of each start.
+        step_size: a, in the units of the input.
+        size: of the patch in pixels, a number or (rows, columns); default 2/7 of the sides (64 of 224).
+        position: row and column of the upper left corner.
+        lam: weight of the cross-entropy; 0.8 is the published 0.05 beside a mean over 4 x 4 cells.
+        hide: whether the patch hides from the map.
+        compare: whether to find the plain patch too.
+        **options: `restarts`, `surrogate`, `beta`, `norm`, `box` and `seed`, as in `MapAttack`.
+
+    Example:
+        >>> found = mg.Patch(mg.GradCam(net, "0"), steps=3, step_size=0.2, size=4).perturb(x, target=1)
+        >>> int(found.mask[0].sum()), bool((found.x == x)[:, :, 4:, 4:].all())
+        (16, True)
     """
 
     unbounded: ClassVar[bool] = True
 
     epsilon: float = inf
     steps: int = field(default=750, kw_only=True)
-    step_size: float | None = field(default=0.005, kw_only=True)  # a
-    size: int | tuple[int, int] | None = field(default=None, kw_only=True)  # pixels; None: 2/7 of the sides, 64 of 224
-    position: tuple[int, int] = field(default=(0, 0), kw_only=True)  # row and column of the upper left corner
-    lam: float = field(default=0.8, kw_only=True)  # as the published .05 beside a mean over 4 x 4 cells
+    step_size: float | None = field(default=0.005, kw_only=True)
+    size: int | tuple[int, int] | None = field(default=None, kw_only=True)
+    position: tuple[int, int] = field(default=(0, 0), kw_only=True)
+    lam: float = field(default=0.8, kw_only=True)
     hide: bool = field(default=True, kw_only=True)
-    compare: bool = field(default=True, kw_only=True)  # find the plain patch too
+    compare: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        MapAttack.__post_init__(self)
-        patches.size(self.size)
-        patches.pair("position", self.position, 0)
-        patches.steps(self.rule, self.step_size)
+        super().__post_init__()
+        if isinstance(self.size, tuple | list):
+            _check_pair("size", self.size, 1)
+        elif self.size is not None:
+            validate.at_least("size", self.size, 1)
+        _check_pair("position", self.position, 0)
+        if self.rule not in (None, "sign"):
+            raise ValueError(f"a patch is found by sign steps, so rule must be 'sign', got {self.rule!r}")
+        if self.step_size is None:
+            raise ValueError(
+                "step_size must be a number in the units of the input, got None; 0.005 is the usual choice"
+            )
         validate.positive("lam", self.lam)
-        layers.yes_or_no("hide", self.hide)
-        layers.yes_or_no("compare", self.compare)
+        for name in ("hide", "compare"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
 
     def mask(self, x: Images) -> Mask:
-        """The pixels of the patch."""
-        patches.pictures(tuple(x.shape))
+        """The pixels of the patch on images like x, (H, W)."""
+        if x.ndim != 4:
+            raise ValueError(
+                f"a patch lies on images (N, C, H, W), got inputs of shape {tuple(x.shape)}; other attacks take those"
+            )
         whole = int(x.shape[2]), int(x.shape[3])
-        told = self.size if isinstance(self.size, tuple | list) else (self.size, self.size)
-        high, wide = (max(1, 2 * side // 7) if one is None else int(one) for one, side in zip(told, whole, strict=True))
+        sides = self.size if isinstance(self.size, tuple | list) else (self.size, self.size)
+        size = tuple(max(1, 2 * all_ // 7) if one is None else int(one) for one, all_ in zip(sides, whole, strict=True))
         row, column = self.position
-        patches.fits((row, column), (high, wide), whole)
+        if row + size[0] > whole[0] or column + size[1] > whole[1]:
+            raise ValueError(
+                f"the patch must lie inside the images of {whole[0]} x {whole[1]} pixels, got {size[0]} x {size[1]} "
+                f"at position {(row, column)}; give a smaller size or another position"
+            )
+        if size == whole:
+            raise ValueError(f"the patch must leave some of the image, got a size of {size}, which is all of it")
         mask = torch.zeros(whole, dtype=torch.bool, device=x.device)
-        mask[row : row + high, column : column + wide] = True
+        mask[row : row + size[0], column : column + size[1]] = True
         return mask
 
-    def _space(self, x: Images) -> Space:
-        self.mask(x)  # what does not fit is refused before the model is called
-        return MapAttack._space(self, x)
+    def check_inputs(self, x: Images) -> None:
+        self.mask(x)
 
-    def _classes(self, given: Target, clean: Tensor) -> Tensor:
-        if given is not None:
-            return rules.classes(given, clean)
+    def choose_classes(self, target: Target, logits: Tensor) -> Int[Tensor, "n"]:
+        if target is not None:
+            return read_classes(target, logits)
         generator = torch.Generator().manual_seed(self.seed)
-        away = int(torch.randint(1, clean.shape[1], (), generator=generator))  # one draw: the same in any company
-        return (clean.argmax(1) + away) % clean.shape[1]
+        away = int(torch.randint(1, logits.shape[1], (), generator=generator))  # one draw: the same in any batch
+        return (logits.argmax(1) + away) % logits.shape[1]
 
-    def run(self, space: Space, victim: Victim, watch: Watch) -> Patched:
-        mask, kinds = self.mask(space.x), [False, True] if self.hide and self.compare else [self.hide]
-        parts = [
-            self._part(space, Search(victim, mask, self.lam, hide), partial(_told, watch, number, len(kinds)))
-            for number, hide in enumerate(kinds)
-        ]
-        own, plain = parts[-1], parts[0] if len(parts) > 1 else None
-        spent = torch.stack([part.spent for part in parts]).sum(0)
-        found = self._result(space, victim, own.x, own.reached, own.objective, own.trace, spent)
-        return Patched(
-            **{each.name: getattr(found, each.name) for each in fields(Attacked)},
-            mask=mask.expand(len(space.x), -1, -1),
-            share=own.share,
-            plain_x=None if plain is None else plain.x,
-            plain_success=None if plain is None else plain.reached,
-            plain_share=None if plain is None else plain.share,
+    def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> PatchResult:
+        if not (self.hide and self.compare):
+            return self._find(ball, model, self.hide, watch)
+        plain = self._find(ball, model, False, lambda step, total, info: watch(step, 2 * total, info))
+        own = self._find(ball, model, True, lambda step, total, info: watch(total + step, 2 * total, info))
+        return replace(
+            own,
+            gradients=plain.gradients + own.gradients,
+            plain_x=plain.x,
+            plain_success=plain.success,
+            plain_share=plain.share,
         )
 
-    def _part(self, space: Space, search: Search, watch: Watch) -> Part:
+    def _find(self, ball: Ball, model: AttackedModel, hide: bool, watch: Watch) -> PatchResult:
         """One patch for each image: one that hides, or a plain one."""
         assert self.step_size is not None
-        victim, hide = search.victim, search.hide
-        aim = Aim(search.value, search.slope, search.reached, same=victim.same or not hide, enough=0 if hide else SURE)
-        rule = PatchSteps(search.mask, self.step_size)
-        found = descend(space, aim, rule, self.steps, self.restarts, self.seed, watch)
-        self._mention_flat(replace(found, flat=bool(search.blind)))
-        reached = search.reached(found.x)
-        final = victim.method.explain(found.x, victim.target)
-        share = torch.where(reached, inside(final.map, search.mask), torch.nan)
-        one = final.gradients
-        maps = one * found.looks + (one + victim.smooth.slope_cost(one)) * found.slopes if hide else 0
-        return Part(found.x, reached, found.objective, found.trace, share, one + maps + search.spent)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One of the two kinds of patches, as found."""
-
-    x: Images
-    reached: Flags
-    objective: PerImage
-    trace: Float[Tensor, "steps n"]
-    share: PerImage
-    spent: Counts
+        mask = self.mask(ball.x)
+        search = PatchSearch(model, mask, self.lam, hide)
+        objective = Objective(
+            search.value,
+            search.value_and_grad,
+            search.hits_target,
+            exact=model.exact or not hide,
+            enough=0 if hide else SURE,
+        )
+        rule = PatchSteps(mask, self.step_size)
+        found = descend(ball, objective, rule, self.steps, self.restarts, self.seed, watch)
+        warn_if_flat(bool(search.flat))
+        success, final = search.hits_target(found.x), model.method.explain(found.x, model.target)
+        per_map = final.gradients
+        spent = per_map + search.spent
+        if hide:
+            spent = spent + per_map * found.values + (per_map + model.surrogate.slope_cost(per_map)) * found.gradients
+        result = self.make_result(ball, model, found.x, success, found.objective, found.trace, spent)
+        share = torch.where(success, share_inside(final.map, mask), torch.nan)
+        return extend_result(result, PatchResult, mask=mask.expand(len(ball.x), -1, -1), share=share)
 
 
 @dataclass(eq=False)
-class Search:
-    """What a patch is to make small, and the way there. Remembers the last points' predictions and counts gradients."""
+class PatchSearch:
+    """The objective of a patch and its gradient. Remembers the last points' predictions and counts gradients."""
 
-    victim: Victim
+    model: AttackedModel
     mask: Mask
     lam: float
     hide: bool
-    spent: Counts = field(init=False)  # on the cross-entropy, per image
-    seen: tuple[Images, Flags] | None = field(default=None, init=False)
-    blind: bool | None = field(default=None, init=False)  # whether every share above zero had no slope
+    flat: bool | None = field(default=None, init=False)  # whether every share above zero had no gradient
 
     def __post_init__(self) -> None:
-        self.spent = torch.zeros_like(self.victim.target)
+        self.spent: Counts = torch.zeros_like(self.model.target)  # on the cross-entropy, per image
+        self._last: tuple[Images, Flags] | None = None
 
-    def reached(self, at: Images) -> Flags:
-        if self.seen is None or self.seen[0] is not at:
-            self.seen = at, self.victim.predict(at) == self.victim.target
-        return self.seen[1]
+    def hits_target(self, at: Images) -> Flags:
+        if self._last is None or self._last[0] is not at:
+            self._last = at, self.model.predict(at) == self.model.target
+        return self._last[1]
 
     def value(self, at: Images) -> PerImage:
         if self.hide:
-            return self._judged(at, inside(self.victim.map(at), self.mask))
-        found = outputs(self.victim.model, at).to(at.dtype).softmax(1).gather(1, self.victim.target[:, None])
-        return self._judged(at, 1 - found.squeeze(1))
+            return self._with_penalty(at, share_inside(self.model.map(at), self.mask))
+        found = predict_logits(self.model.network, at).to(at.dtype).softmax(1).gather(1, self.model.target[:, None])
+        return self._with_penalty(at, 1 - found.squeeze(1))
 
-    def slope(self, at: Images) -> tuple[PerImage, Images]:
+    def value_and_grad(self, at: Images) -> tuple[PerImage, Images]:
+        log_probability = make_score(self.model.network, at, self.model.target, kind="logprob")
         if not self.hide:
-            value, grad = self._log_probability(at).value_and_grad(at)
+            value, grad = log_probability.value_and_grad(at)
             self.spent += 1
-            return self._judged(at, 1 - value.exp()), -grad
+            return self._with_penalty(at, 1 - value.exp()), -grad
         with torch.enable_grad():
             leaf = at.detach().requires_grad_()
-            share = inside(self.victim.map_with_graph(leaf), self.mask)
+            share = share_inside(self.model.map_with_graph(leaf), self.mask)
             (grad,) = torch.autograd.grad(share.sum(), leaf)
         if bool(share.any()):
-            self.blind = self.blind is not False and not bool(grad.any())
-        missed = (~self.reached(at)).nonzero().flatten()
+            self.flat = self.flat is not False and not bool(grad.any())
+        missed = (~self.hits_target(at)).nonzero().flatten()
         if len(missed):
-            _, up = self._log_probability(at).take(missed).value_and_grad(at[missed])
+            _, up = log_probability.take(missed).value_and_grad(at[missed])
             grad = grad.index_add(0, missed, up, alpha=-self.lam)
             self.spent[missed] += 1
-        return self._judged(at, share.detach()), grad
+        return self._with_penalty(at, share.detach()), grad
 
-    def _judged(self, at: Images, part: PerImage) -> PerImage:
-        return part + MISSED * (~self.reached(at)).to(part.dtype)
-
-    def _log_probability(self, x: Images) -> ClassScore:
-        """log p of the target, which is minus the cross-entropy."""
-        engine = Engine(self.victim.model)
-        engine.rows = safe_rows(x)
-        return ClassScore(engine, self.victim.target, len(x), kind="logprob")
+    def _with_penalty(self, at: Images, part: PerImage) -> PerImage:
+        return part + MISSED * (~self.hits_target(at)).to(part.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class PatchSteps:
-    """patch <- patch - length * sign(grad), and nothing else moves. Begins at zero, again at random colours."""
+    """patch <- patch - length * sign(grad), and nothing else moves. Starts at zero, later at random colours."""
 
     mask: Mask
     length: float
 
-    def start(self, space: Space, aim: Aim, seed: int, restart: int) -> Images:
-        colours = torch.zeros_like(space.x)
+    def start(self, ball: Ball, objective: Objective, seed: int, restart: int) -> Images:
+        colours = torch.zeros_like(ball.x)
         if restart:
-            colours = antithetic(tuple(space.x.shape[1:]), 1, apart(seed, 3), restart, space.x).expand_as(space.x)
-            if space.low is not None and space.high is not None:  # uniform in the box
-                colours = space.low + (space.high - space.low) * (1 + torch.erf(colours / 2**0.5)) / 2
-        return space.project(torch.where(self.mask, colours, space.x))
+            colours = antithetic(tuple(ball.x.shape[1:]), 1, apart(seed, 3), restart, ball.x).expand_as(ball.x)
+            if ball.low is not None and ball.high is not None:  # uniform in the box
+                colours = ball.low + (ball.high - ball.low) * (1 + torch.erf(colours / 2**0.5)) / 2
+        return ball.project(torch.where(self.mask, colours, ball.x))
 
-    def move(self, space: Space, aim: Aim, at: Images, grad: Images, step: int) -> Images:
-        return space.project(torch.where(self.mask, at - self.length * grad.sign(), space.x))
+    def step(self, ball: Ball, objective: Objective, at: Images, grad: Images, number: int) -> Images:
+        return ball.project(torch.where(self.mask, at - self.length * grad.sign(), ball.x))
 
 
-def inside(maps: Images, mask: Mask) -> PerImage:
+def share_inside(maps: Images, mask: Mask) -> PerImage:
     """The share of |map|, summed over channels, that lies in the patch; 0 for a map of zeros.
 
     A cell of a coarser map counts by how much of it the patch covers.
     """
-    size = salience(maps)
+    size = magnitude(maps)
     cells = F.adaptive_avg_pool2d(mask.to(size.dtype)[None, None], (int(size.shape[-2]), int(size.shape[-1])))
     return total(size * cells) / total(size).clamp_min(torch.finfo(size.dtype).tiny)
 
 
-def _told(watch: Watch, done: int, searches: int, step: int, steps: int, info: Mapping[str, Any]) -> None:
-    """Several searches as one."""
-    watch(done * steps + step, searches * steps, info)
+def _check_pair(name: str, given: Any, least: int) -> None:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ValueError(f"{name} must be two whole numbers (rows, columns), got {given!r}")
+    for each in given:
+        validate.at_least(name, each, least)

@@ -1,4 +1,4 @@
-"""Projected gradient descent on the class: the standard attack on a model, led by the cross-entropy."""
+"""Projected gradient descent on the class: the standard attack on a model."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 import torch
 
 from moreaugrad import validate
-from moreaugrad.attacks.base import Attack
-from moreaugrad.attacks.descent import Aim, LengthSteps, Rule, SignSteps, descend
-from moreaugrad.attacks.goal import ClassAttack, Misled, said
-from moreaugrad.attacks.result import Attacked
-from moreaugrad.attacks.space import Space
-from moreaugrad.attacks.victim import Victim
+from moreaugrad.attacks.base import AttackedModel, make_score, predict_logits
+from moreaugrad.attacks.class_attack import AttackedClassifier, ClassAttack
+from moreaugrad.attacks.descent import Ball, NormalizedSteps, Objective, SignSteps, descend
+from moreaugrad.attacks.result import AttackResult
 from moreaugrad.types import Flags, Images, PerImage, Watch
 
 log = logging.getLogger("moreaugrad")
@@ -21,51 +19,68 @@ log = logging.getLogger("moreaugrad")
 
 @dataclass(frozen=True, eq=False)
 class Pgd(ClassAttack):
-    """x <- project(x + a sign(grad CE)), for l2 x <- project(x + a grad CE / |grad CE|); with a goal CE goes down.
+    """`x <- project(x + a sign(grad CE))`, for l2 `x <- project(x + a grad CE / |grad CE|)` (Madry et al., 2018).
 
-    Among all points that are misclassified (that reach the goal), the one where the cross-entropy of the attacked
-    class is largest (of the goal smallest). The objective is minus the former, or the latter.
+    The standard attack on a prediction. Of all points that are misclassified (that reach the goal) it returns the one
+    where the cross-entropy of the attacked class is largest (of the goal smallest); the objective is minus the former,
+    or the latter.
+
+    Args:
+        attacked: a model, or a method, whose model is then meant.
+        epsilon: size of the change, in the units of the input.
+        goal: class to reach, or one per image; the cross-entropy then goes down. Default: away from the target.
+        norm: "linf" or "l2".
+        steps: gradient steps of each start.
+        step_size: a, in the units of the input; default epsilon/4.
+        restarts: number of starts; the best point of all counts.
+        random_start: whether to start at a uniform point of the ball; else the first start is the input.
+        **options: `box` and `seed`, as in `Attack`.
+
+    Example:
+        >>> found = mg.Pgd(net, epsilon=8 / 255, steps=5, box=(0.0, 1.0)).perturb(x)
+        >>> bool((found.linf <= 8.01 / 255).all())
+        True
     """
 
     norm: str = field(default="linf", kw_only=True)
     steps: int = field(default=20, kw_only=True)
-    step_size: float | None = field(default=None, kw_only=True)  # a; None: epsilon / 4
+    step_size: float | None = field(default=None, kw_only=True)
     restarts: int = field(default=1, kw_only=True)
-    random_start: bool = field(default=True, kw_only=True)  # uniform in the ball; else the first start is the input
+    random_start: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        Attack.__post_init__(self)
+        super().__post_init__()
         validate.at_least("steps", self.steps, 1)
         validate.at_least("restarts", self.restarts, 1)
         validate.flag("random_start", self.random_start)
         if self.step_size is not None:
             validate.positive("step_size", self.step_size)
 
-    def _moves(self) -> Rule:
-        length = self.step_size or self.epsilon / 4
-        return (SignSteps if self.norm == "linf" else LengthSteps)(length, bool(self.random_start))
-
-    def run(self, space: Space, victim: Victim, watch: Watch) -> Attacked:
-        assert isinstance(victim, Misled)
-        score, sign = victim.log_probability(space.x), 1 if victim.goal is None else -1
+    def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
+        assert isinstance(model, AttackedClassifier)
+        score = make_score(self.network, ball.x, model.pushed, kind="logprob")
 
         def value(at: Images) -> PerImage:
-            found: PerImage = said(victim, at).log_softmax(1).gather(1, victim.named[:, None]).squeeze(1)
-            return sign * found
+            logits = predict_logits(self.network, at).to(at.dtype)
+            found: PerImage = logits.log_softmax(1).gather(1, model.pushed[:, None]).squeeze(1)
+            return model.sign * found
 
-        def slope(at: Images) -> tuple[PerImage, Images]:
+        def value_and_grad(at: Images) -> tuple[PerImage, Images]:
             found, grad = score.value_and_grad(at)
-            return sign * found, sign * grad
+            return model.sign * found, model.sign * grad
 
-        def valid(at: Images) -> Flags:
-            return victim.reached(victim.predict(at))
+        def is_fooled(at: Images) -> Flags:
+            return model.is_fooled(model.predict(at))
 
-        aim = Aim(value, slope, valid, begun=victim.reached(victim.clean))
-        found = descend(space, aim, self._moves(), self.steps, self.restarts, self.seed, watch)
+        rule = (SignSteps if self.norm == "linf" else NormalizedSteps)(
+            self.step_size or self.epsilon / 4, bool(self.random_start)
+        )
+        objective = Objective(value, value_and_grad, is_fooled, start_is_valid=model.is_fooled(model.predicted))
+        found = descend(ball, objective, rule, self.steps, self.restarts, self.seed, watch)
         if found.flat:
             log.warning(
                 "the slope of the cross-entropy is zero everywhere: nothing was attacked. A network that is too sure "
                 "of its class for float32 may be attacked in float64"
             )
-        spent = torch.full_like(victim.target, found.slopes)
-        return self._result(space, victim, found.x, valid(found.x), found.objective, found.trace, spent)
+        spent = torch.full_like(model.target, found.gradients)
+        return self.make_result(ball, model, found.x, is_fooled(found.x), found.objective, found.trace, spent)

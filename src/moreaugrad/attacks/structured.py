@@ -1,24 +1,27 @@
-"""The structured attack: the smallest change of the class that touches few groups of entries."""
+"""The structured attack: the smallest change of the class that touches few groups of entries, by ADMM.
+
+The loss is known by its gradient, all other terms by their prox: each copy of the change z carries one of them, with
+a scaled dual variable that pulls it back to z.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.attacks.base import Attack
-from moreaugrad.attacks.goal import ClassAttack, Misled, leads, said
-from moreaugrad.attacks.result import Attacked
-from moreaugrad.attacks.space import Space
-from moreaugrad.attacks.splitting import GroupSparse, Splitting, Within
-from moreaugrad.attacks.victim import Victim
+from moreaugrad.attacks.base import AttackedModel, predict_logits
+from moreaugrad.attacks.class_attack import AttackedClassifier, ClassAttack, margins
+from moreaugrad.attacks.descent import Ball
+from moreaugrad.attacks.result import AttackResult
 from moreaugrad.batch import norm, spread
 from moreaugrad.envelope.groups import make_groups
-from moreaugrad.model.score import ClassScore
+from moreaugrad.envelope.priors_group import Group
 from moreaugrad.types import Flags, Images, PerImage, Watch
 
 POLISH = 100  # by how much gamma is lowered where only the support is left to change
@@ -27,32 +30,55 @@ FLOOR = 0.03  # share of the smallest entries that leave the support
 
 @dataclass(frozen=True, eq=False)
 class Structured(ClassAttack):
-    """min over z of c l(x + z) + gamma |z|^2 + tau sum_g |z_g|_2, in the box and |z|_inf <= epsilon.
+    """`min over z of c l(x + z) + gamma |z|^2 + tau sum_g |z_g|_2`, in the box and |z|_inf <= epsilon (Xu et al., 2019).
 
-    l is the hinge of the margin, l = max(0, Z_t - max other Z + confidence), or the reverse for a goal. c is
-    searched for each image; the shortest change that succeeds is kept, then shortened within its support.
-    tau and gamma suit inputs that span about 1; where they span R, tau/R and gamma/R^2 mean the same.
-    As published: rounds=8, iterations=1000, growing=True.
+    Use it for changes of the class that show where the model can be fooled. l is the hinge of the margin,
+    `max(0, Z_t - max other Z + confidence)`, or the reverse for a goal; c is searched for each image. The shortest
+    change that succeeds is kept, then shortened within its support. As published: rounds=8, iterations=1000,
+    growing=True. tau and gamma suit inputs that span about 1; where they span R, tau/R and gamma/R^2 mean the same.
+
+    Args:
+        attacked: a model, or a method, whose model is then meant.
+        epsilon: largest change of an entry, in the units of the input.
+        goal: class to reach, or one per image; default away from the target.
+        groups: cells per side of a grid, "superpixels", "channels", or a label map (H, W).
+        tau: weight of the group sparsity.
+        gamma: weight of the squared length.
+        c: weight of the hinge in the first round.
+        confidence: by how much the margin must be exceeded, in logits.
+        rounds: of the search for c, in both stages.
+        iterations: of ADMM in a round; two fifths of it within the support.
+        growing: whether the second round takes twice as many iterations, the third three times, and so on.
+        refine: whether to shorten the change within its support.
+        official: whether one block counts twice, as in the published code.
+        rho: weight that ties the copies to z.
+        alpha: of the step: z moves by about 1/(alpha sqrt(k + 1) + 3 rho) of the gradient.
+        **options: `box` and `seed`, as in `Attack`.
+
+    Example:
+        >>> found = mg.Structured(net, epsilon=1.0, groups=4, rounds=2, iterations=10).perturb(x)
+        >>> bool((found.linf <= 1.0001).all())
+        True
     """
 
     norms: ClassVar[tuple[str, ...]] = ("linf",)
 
     norm: str = field(default="linf", kw_only=True)
-    groups: Any = field(default=16, kw_only=True)  # cells per side, 'superpixels', 'channels', or a label map
+    groups: Any = field(default=16, kw_only=True)
     tau: float = field(default=3.0, kw_only=True)
     gamma: float = field(default=2.0, kw_only=True)
-    c: float = field(default=1.0, kw_only=True)  # of the first round
-    confidence: float = field(default=0.0, kw_only=True)  # by how much the margin must be exceeded, in logits
-    rounds: int = field(default=4, kw_only=True)  # of the search for c, in both stages
-    iterations: int = field(default=300, kw_only=True)  # of a round; two fifths of it within the support
-    growing: bool = field(default=False, kw_only=True)  # the second round takes twice as many, the third thrice
+    c: float = field(default=1.0, kw_only=True)
+    confidence: float = field(default=0.0, kw_only=True)
+    rounds: int = field(default=4, kw_only=True)
+    iterations: int = field(default=300, kw_only=True)
+    growing: bool = field(default=False, kw_only=True)
     refine: bool = field(default=True, kw_only=True)
-    official: bool = field(default=False, kw_only=True)  # one block doubled, as in the published code
+    official: bool = field(default=False, kw_only=True)
     rho: float = field(default=15.0, kw_only=True)
     alpha: float = field(default=5.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        Attack.__post_init__(self)
+        super().__post_init__()
         for name in ("gamma", "c", "rho", "alpha"):
             validate.positive(name, getattr(self, name))
         for name in ("tau", "confidence"):
@@ -62,103 +88,96 @@ class Structured(ClassAttack):
         for name in ("growing", "refine", "official"):
             validate.flag(name, getattr(self, name))
 
-    def _space(self, x: Images) -> Space:
+    def check_inputs(self, x: Images) -> None:
         validate.groups(self.groups, tuple(x.shape))
-        return Attack._space(self, x)
 
-    def run(self, space: Space, victim: Victim, watch: Watch) -> Attacked:
-        assert isinstance(victim, Misled)
-        best = Shortest(space, victim, self.confidence)
+    def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
+        assert isinstance(model, AttackedClassifier)
+        low, high = torch.full_like(ball.x, -ball.epsilon), torch.full_like(ball.x, ball.epsilon)
+        if ball.low is not None and ball.high is not None:
+            low, high = torch.maximum(low, ball.low - ball.x), torch.minimum(high, ball.high - ball.x)
         first = [self.iterations * (1 + number if self.growing else 1) for number in range(self.rounds)]
         second = [max(1, 2 * self.iterations // 5)] * (self.rounds if self.refine else 0)
-        search = Search(best, len(first) + len(second), watch)
-        search.go(self._sparse(space), torch.zeros_like(space.x), self.c, first)
-        found = best.length < torch.inf
+        search = WeightSearch(ShortestChange(ball, model, self.confidence), len(first) + len(second), watch)
+        groups = make_groups(self.groups, ball.x)
+        sparse = GroupAdmm(groups, low, high, self.gamma, self.tau, self.rho, self.alpha, bool(self.official))
+        search.run(sparse, torch.zeros_like(ball.x), self.c, first)
+        found = search.best.length < torch.inf
         if second:
-            change = best.at - space.x
-            search.go(self._within(space, change), change, 5 * self.c, second, idle=not bool(found.any()))
-        success = best.length < torch.inf
+            change = search.best.at - ball.x
+            within = SupportAdmm(support(change), low, high, self.gamma / POLISH, self.rho, self.alpha)
+            search.run(within, change, 5 * self.c, second, idle=not bool(found.any()))
+        at, length = search.best.at, search.best.length
         spent = sum(first) + sum(second) * found.long()
-        return self._result(space, victim, best.at, success, best.length, torch.stack(search.trace), spent)
-
-    def _sparse(self, space: Space) -> GroupSparse:
-        low, high = _ends(space)
-        group = make_groups(self.groups, space.x)
-        return GroupSparse(group, low, high, self.gamma, self.tau, self.rho, self.alpha, bool(self.official))
-
-    def _within(self, space: Space, change: Images) -> Within:
-        low, high = _ends(space)
-        return Within(support(change), low, high, self.gamma / POLISH, self.rho, self.alpha)
+        return self.make_result(ball, model, at, length < torch.inf, length, torch.stack(search.trace), spent)
 
 
 @dataclass(eq=False)
-class Shortest:
-    """The shortest change of each image that succeeds, among all that were offered."""
+class ShortestChange:
+    """The shortest change of each image that succeeds, among all that were tried."""
 
-    space: Space
-    victim: Misled
+    ball: Ball
+    model: AttackedClassifier
     confidence: float
 
     def __post_init__(self) -> None:
-        self.at: Images = self.space.x
-        self.length: PerImage = torch.full_like(norm(self.space.x), torch.inf)
-        self.score: ClassScore = self.victim.lead(self.space.x)
-        self.push = 1 if self.victim.goal is None else -1
+        self.at: Images = self.ball.x
+        self.length: PerImage = torch.full_like(norm(self.ball.x), torch.inf)
+        self.margin = self.model.margin_score(self.ball.x)
 
-    def slope(self, change: Images) -> Images:
-        """The gradient of the hinge."""
-        value, grad = self.score.value_and_grad(self.space.x + change)
-        active = self.push * value + self.confidence > 0
-        return torch.where(spread(active, grad), self.push * grad, 0).nan_to_num(0.0, 0.0, 0.0)
+    def hinge_grad(self, change: Images) -> Images:
+        value, grad = self.margin.value_and_grad(self.ball.x + change)
+        active = self.model.sign * value + self.confidence > 0
+        return torch.where(spread(active, grad), self.model.sign * grad, 0).nan_to_num(0.0, 0.0, 0.0)
 
-    def offer(self, change: Images, known: Flags) -> Flags:
-        """Which images it succeeds for; those `known` to succeed are asked about only where it would be shorter."""
-        point = self.space.project(self.space.x + change)
-        length = norm(point - self.space.x)
+    def update(self, change: Images, known: Flags) -> Flags:
+        """Which images the change succeeds for; those `known` to succeed are evaluated only where it is shorter."""
+        point = self.ball.project(self.ball.x + change)
+        length = norm(point - self.ball.x)
         which = (~known | (length < self.length)).nonzero().flatten()
         if not len(which):
             return known
-        some = self.victim.take(which)
-        logits = said(some, point[which])
-        sure = self.push * leads(logits, some.named) <= -self.confidence
+        some = self.model.take(which)
+        logits = predict_logits(some.network, point[which]).to(point.dtype)
+        sure = some.sign * margins(logits, some.pushed) <= -self.confidence
         good = torch.zeros_like(known)
-        good[which] = sure & some.reached(logits.argmax(1))
+        good[which] = sure & some.is_fooled(logits.argmax(1))
         better = good & (length < self.length)
         self.at = torch.where(spread(better, point), point, self.at)
         self.length = torch.where(better, length, self.length)
         return known | good
 
 
-class Search:
+class WeightSearch:
     """Rounds that search, for each image, the smallest weight c of the hinge for which the attack succeeds."""
 
-    def __init__(self, best: Shortest, total: int, watch: Watch) -> None:
+    def __init__(self, best: ShortestChange, total: int, watch: Watch) -> None:
         self.best, self.total, self.watch = best, total, watch
         self.trace = [best.length]
 
-    def go(self, problem: Splitting, begin: Images, c: float, counts: Sequence[int], idle: bool = False) -> None:
-        """One round for each count of iterations; an idle search only writes down that nothing came of it."""
+    def run(self, admm: Admm, begin: Images, c: float, counts: Sequence[int], idle: bool = False) -> None:
+        """One round for each count of iterations; an idle search only records that it found nothing."""
         weight = torch.full_like(self.best.length, c)
         low, high = torch.zeros_like(weight), torch.full_like(weight, torch.inf)
         for count in counts:
             won = torch.zeros_like(weight, dtype=torch.bool)
-            state = problem.start(begin)
+            state = admm.start(begin)
             for k in range(0 if idle else count):
-                state = problem.step(state, spread(weight, begin) * self.best.slope(state.z), k)
-                won = self.best.offer(state.copies[-1], won)
-            low, high, weight = narrowed(low, high, weight, won)
+                state = admm.step(state, spread(weight, begin) * self.best.hinge_grad(state.z), k)
+                won = self.best.update(state.copies[-1], won)
+            low, high, weight = next_weight(low, high, weight, won)
             self.trace.append(self.best.length)
             self.watch(len(self.trace) - 1, self.total, {"objective": self.best.length})
 
 
-def narrowed(low: PerImage, high: PerImage, c: PerImage, won: Flags) -> tuple[PerImage, PerImage, PerImage]:
+def next_weight(low: PerImage, high: PerImage, c: PerImage, won: Flags) -> tuple[PerImage, PerImage, PerImage]:
     """The next c: five times as much while nothing succeeded, then the middle of what failed and what succeeded."""
     low, high = torch.where(won, low, c), torch.where(won, c, high)
     return low, high, torch.where(high.isinf(), 5 * c, (low + high) / 2)
 
 
 def support(change: Images) -> Images:
-    """Ones where a change is, but for its smallest 3 %."""
+    """1 where a change is, except at its smallest 3 %."""
     rows = []
     for size in change.abs():
         kept = size[size > 0]
@@ -167,9 +186,70 @@ def support(change: Images) -> Images:
     return torch.stack(rows).to(change.dtype)
 
 
-def _ends(space: Space) -> tuple[Tensor, Tensor]:
-    """The least and the largest change that ball and box allow."""
-    low, high = torch.full_like(space.x, -space.epsilon), torch.full_like(space.x, space.epsilon)
-    if space.low is not None and space.high is not None:
-        return torch.maximum(low, space.low - space.x), torch.minimum(high, space.high - space.x)
-    return low, high
+@dataclass(frozen=True, slots=True)
+class AdmmState:
+    """The iterates of ADMM."""
+
+    z: Images  # where the gradient is taken
+    duals: tuple[Images, ...]
+    copies: tuple[Images, ...]  # of z; all are equal at the solution, and the last is the sparse one
+
+
+class Admm(Protocol):
+    """A problem min f(z) + ..., with its way of solving it."""
+
+    def start(self, z: Images) -> AdmmState: ...
+
+    def step(self, at: AdmmState, grad: Images, k: int) -> AdmmState:
+        """The next state, from the gradient of f at z; k counts from 0."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class GroupAdmm:
+    """min over z of f(z) + gamma |z|^2 + tau sum_g |z_g|_2, low <= z <= high: three copies, delta, w and y.
+
+    `official` counts delta twice, as the published code does, which comes to twice the gamma.
+    """
+
+    group: Group
+    low: Tensor
+    high: Tensor
+    gamma: float
+    tau: float
+    rho: float
+    alpha: float
+    official: bool = False
+
+    def start(self, z: Images) -> AdmmState:
+        return AdmmState(z, (torch.zeros_like(z),) * 3, (z,) * 3)
+
+    def step(self, at: AdmmState, grad: Images, k: int) -> AdmmState:
+        (u, s, v), z, rho = at.duals, at.z, self.rho
+        delta = rho / (rho + 2 * self.gamma) * (z - u)
+        w = (z - s).clamp(self.low, self.high)
+        y = self.group.prox(z - v, z.new_full((len(z),), self.tau / rho))
+        twice, eta = 2 if self.official else 1, self.alpha * math.sqrt(k + 1)
+        z = (eta * z + rho * (twice * (delta + u) + (w + s) + (y + v)) - grad) / (eta + (twice + 2) * rho)
+        return AdmmState(z, (u + delta - z, s + w - z, v + y - z), (delta, w, y))
+
+
+@dataclass(frozen=True, eq=False)
+class SupportAdmm:
+    """min over z of f(z) + gamma |z|^2, low <= z <= high, z zero outside `support`: one copy."""
+
+    support: Images  # ones and zeros
+    low: Tensor
+    high: Tensor
+    gamma: float
+    rho: float
+    alpha: float
+
+    def start(self, z: Images) -> AdmmState:
+        return AdmmState(z, (torch.zeros_like(z),), (z,))
+
+    def step(self, at: AdmmState, grad: Images, k: int) -> AdmmState:
+        (u,), z, rho = at.duals, at.z, self.rho
+        delta = (rho / (rho + 2 * self.gamma) * (z - u)).clamp(self.low, self.high) * self.support
+        z = (self.alpha * z + rho * (delta + u) - grad * self.support) / (self.alpha + rho)
+        return AdmmState(z, (u + delta - z,), (delta,))

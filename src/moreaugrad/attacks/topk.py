@@ -1,60 +1,65 @@
-"""The top-k attack: takes saliency away from the entries that were the most salient."""
+"""The top-k attack: takes saliency away from the most salient entries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from numbers import Integral
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad.attacks import checks as rules
-from moreaugrad.attacks.base import MapAttack
-from moreaugrad.attacks.space import Space
-from moreaugrad.attacks.victim import Victim
-from moreaugrad.batch import spread, total
+from moreaugrad import validate
+from moreaugrad.attacks.base import AttackedModel, Maps
+from moreaugrad.attacks.descent import Ball
+from moreaugrad.attacks.map_attack import MapAttack, magnitude, shares
+from moreaugrad.batch import total
 from moreaugrad.metrics.checks import top
 from moreaugrad.metrics.similarity import count, leading
-from moreaugrad.types import Images, PerImage
+from moreaugrad.types import PerImage
 
 
 @dataclass(frozen=True, eq=False)
 class TopK(MapAttack):
-    """Makes the share of |map| that lies on the k largest entries of the clean map small.
+    """Makes `sum of |map| over T / sum of |map|` small, T the k largest entries of the clean map (Ghorbani et al., 2019).
 
-    k: None is 40 % of the clean map's non-zeros, as in the metric; a share of the entries, or their number.
+    The standard attack on maps, and the strongest here for most of them. T holds no zeros of a sparse map.
+
+    Args:
+        attacked: a method whose map can be differentiated.
+        epsilon: size of the change, in the units of the input.
+        k: number of entries (an int), or their share (a float in (0, 1]); default 40 % of the clean map's non-zeros.
+        per_pixel: whether to sum |map| over channels first.
+        **options: `steps`, `restarts`, `rule`, `surrogate`, `norm`, `box`, `seed` and the others of `MapAttack`.
+
+    Example:
+        >>> found = mg.TopK(mg.SmoothGrad(net), epsilon=0.5, k=0.1, steps=3).perturb(x)
+        >>> bool((found.objective <= found.trace[0]).all())
+        True
     """
 
     k: float | int | None = field(default=None, kw_only=True)
-    per_pixel: bool = field(default=False, kw_only=True)  # sum |map| over channels first
+    per_pixel: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        MapAttack.__post_init__(self)
-        rules.top(self.k)
+        super().__post_init__()
+        if self.k is None:
+            return
+        validate.number("k", self.k)
+        if isinstance(self.k, Integral):
+            if self.k < 1:
+                raise ValueError(f"k must be at least 1 entry, or a share in (0, 1], got {self.k}")
+        elif not 0 < self.k <= 1:
+            raise ValueError(f"k must be a share of the entries in (0, 1], or a whole number of them, got {self.k}")
 
-    def reference(self, clean: Images, victim: Victim, space: Space) -> Tensor:
-        """Which entries were the largest, zeros never among them."""
-        size = salience(clean, self.per_pixel).flatten(1)
-        return largest(size, self.k)
+    def reference(self, clean: Maps, model: AttackedModel, ball: Ball) -> Float[Tensor, "n d"]:
+        """A mask of the largest entries."""
+        return largest_entries(magnitude(clean, self.per_pixel).flatten(1), self.k)
 
-    def objective(self, maps: Images, fixed: Any) -> PerImage:
-        share = shares(salience(maps, self.per_pixel)).flatten(1)
-        return total(share * fixed)
-
-
-def salience(maps: Images, per_pixel: bool = True) -> Float[Tensor, "n *places"]:
-    """|map|, summed over channels where pixels are meant."""
-    size = maps.abs()
-    return size.sum(1, keepdim=True) if per_pixel and size.ndim == 4 else size
-
-
-def shares(size: Images) -> Images:
-    """Scaled to sum 1; a map of zeros stays one."""
-    return size / spread(total(size).clamp_min(torch.finfo(size.dtype).tiny), size)
+    def objective(self, maps: Maps, reference: Float[Tensor, "n d"]) -> PerImage:
+        return total(shares(magnitude(maps, self.per_pixel)).flatten(1) * reference)
 
 
-def largest(size: Float[Tensor, "n d"], k: float | int | None) -> Tensor:
-    """A mask of the k largest entries of each row, as the metric takes them."""
+def largest_entries(size: Float[Tensor, "n d"], k: float | int | None) -> Float[Tensor, "n d"]:
+    """1 at the k largest entries of each row that are not zero, as the metric `topk_intersection` takes them."""
     top("k", k, size.shape[1])
     return leading(size, count(k, size)).to(size.dtype)

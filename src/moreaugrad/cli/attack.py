@@ -107,7 +107,7 @@ def attack(
     return report_on_image(image, "attack", model, out, examine, terminal)
 
 
-def attack_picture(  # noqa: PLR0913
+def attack_picture(
     classifier: Classifier,
     picture: Image.Image,
     *,
@@ -126,9 +126,7 @@ def attack_picture(  # noqa: PLR0913
     with terminal.bar(f"{typed.attack} on {method}") as watch:
         found = attacker.perturb(x, chosen, callback=watch)
     attacked = perf_counter()
-    before, after, other = (
-        each.explain(at, found.target) for each, at in ((judge, x), (judge, found.x), (second, x))
-    )
+    before, after, other = (each.explain(at, found.target) for each, at in ((judge, x), (judge, found.x), (second, x)))
     seconds = {"attack": round(attacked - began, 3), "maps": round(perf_counter() - attacked, 3)}
     changed, by_chance = compare_maps(before.map, after.map), compare_maps(before.map, other.map)
     metrics = {
@@ -201,13 +199,13 @@ def describe_attack(
 
 def describe_result(classifier: Classifier, attack: str, x: Tensor, found: Any) -> dict[str, Any]:
     """What the attack did to the image and to the prediction."""
-    from moreaugrad.attacks.victim import outputs
+    from moreaugrad.attacks.base import predict_logits
     from moreaugrad.studies.setup import changes_class, is_valid
 
     target = int(found.target)
 
     def predict(at: Tensor) -> dict[str, Any]:
-        chances = outputs(classifier, at).double().softmax(1)[0].cpu()
+        chances = predict_logits(classifier, at).double().softmax(1)[0].cpu()
         top = int(chances.argmax())
         of = {"class": top, "label": classifier.label(top), "probability": float(chances[top])}
         return of | {"probability_of_target": float(chances[target])}

@@ -43,9 +43,9 @@ class CertifyOptions:
     ] = None
     bounds: Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Bounds of all values of the score.")] = None
     clip: Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Certify logits clipped to this range.")] = None
-    votes: Annotated[
-        bool, typer.Option("--votes", help="Certify 1 for the predicted class, else 0; with --grid.")
-    ] = False
+    votes: Annotated[bool, typer.Option("--votes", help="Certify 1 for the predicted class, else 0; with --grid.")] = (
+        False
+    )
     centred: Annotated[
         bool, typer.Option("--centred", help="Certify the odds of the class, centred at this image; with --grid.")
     ] = False
@@ -60,12 +60,14 @@ class CertifyOptions:
     convex: Annotated[bool, typer.Option("--convex", help="The score is convex in the input.")] = False
     rho: Annotated[
         str | None,
-        typer.Option(metavar="NUMBER|certified", help="Radius of the envelope; default: theta of the largest sound one."),
+        typer.Option(
+            metavar="NUMBER|certified", help="Radius of the envelope; default: theta of the largest sound one."
+        ),
     ] = None
     theta: Annotated[float, typer.Option(help="Share of the largest certified rho.")] = 0.5
-    grid: Annotated[
-        int | None, typer.Option(help="Certify a map of this many cells per side instead of pixels.")
-    ] = None
+    grid: Annotated[int | None, typer.Option(help="Certify a map of this many cells per side instead of pixels.")] = (
+        None
+    )
     samples: Annotated[int, typer.Option(help="Fresh noise vectors.")] = 10_000
     alpha: Annotated[float, typer.Option(help="Probability that the certificate is wrong.")] = 0.001
     k: Annotated[int | None, typer.Option("--k", help="Number of top units; default: a tenth of all.")] = None
@@ -76,9 +78,7 @@ class CertifyOptions:
     pixels: Annotated[
         bool, typer.Option("--pixels", help="Take pixels 0..1 as the input: for epsilon, sigma, rho and the map.")
     ] = False
-    attack_steps: Annotated[
-        int, typer.Option(help="Steps of the attack that tries the certificate; 0 for none.")
-    ] = 10
+    attack_steps: Annotated[int, typer.Option(help="Steps of the attack that tries the certificate; 0 for none.")] = 10
     seed: Annotated[
         int | None, typer.Option(help="Seed of the fresh noise; default: from the system, unknown to anyone.")
     ] = None

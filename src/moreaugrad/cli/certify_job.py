@@ -69,7 +69,7 @@ class Trial:
     promised: int  # by the certificate, for changes of this length
 
 
-def certify_picture(  # noqa: PLR0913
+def certify_picture(
     classifier: Classifier,
     picture: Image.Image,
     *,

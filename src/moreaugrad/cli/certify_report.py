@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from moreaugrad.attacks.victim import outputs
+from moreaugrad.attacks.base import predict_logits
 from moreaugrad.certificates.certificate import Certificate
 from moreaugrad.cli.report import Facts, shorten, to_picture
 from moreaugrad.methods.options import describe_options, versions
@@ -83,7 +83,7 @@ def collect_facts(
     case: Case, clip: Any, found: Certificate, trials: Sequence[Trial], seconds: Mapping[str, float]
 ) -> Facts:
     """Everything that is known."""
-    chances = outputs(case.classifier, case.x).double().softmax(1)[0].cpu()
+    chances = predict_logits(case.classifier, case.x).double().softmax(1)[0].cpu()
     typed, curve = case.typed, make_curve(found)
     eta = getattr(found.method, "eta", None)
     frozen = {"rho": found.rho, "eta": eta if isinstance(eta, float) else None}  # at this input

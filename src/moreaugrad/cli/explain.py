@@ -117,7 +117,9 @@ def compare(
     make_folder(out, [file.name], [image])
     classifier = model.load(terminal)
     specific = None if methods else options.specific
-    found = _explain_by_each(shares, classifier, (image.stem, picture), class_number(target, classifier), specific, terminal)
+    found = _explain_by_each(
+        shares, classifier, (image.stem, picture), class_number(target, classifier), specific, terminal
+    )
     first = next(iter(found.values()))
     draw_side_by_side(found, f"{image.stem}: {first.label or f'class {first.target}'}", file)
     terminal.say(f"-> {file}")

@@ -104,9 +104,9 @@ class MethodOptions(PriorOptions):
     rho: Annotated[
         float | None, typer.Option(help="Radius of the envelope, in squared units of the network's input.")
     ] = None
-    noise_level: Annotated[
-        float | None, typer.Option(help="Noise relative to the range of the image; 0 for none.")
-    ] = None
+    noise_level: Annotated[float | None, typer.Option(help="Noise relative to the range of the image; 0 for none.")] = (
+        None
+    )
     samples: Annotated[int | None, typer.Option(help="Noise vectors per step.")] = None
     budget: Annotated[int | None, typer.Option(help="Gradients per image.")] = None
     quality: Annotated[str | None, typer.Option(help=f"Instead of --budget: {', '.join(QUALITY)}.")] = None
@@ -172,7 +172,9 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(imports: list[str] | None = None, **typed: Any) -> Any:
         for module in imports or ():
             import_plugin(module)
-        bundles = {name: kind(**{each.name: typed.pop(each.name) for each in fields(kind)}) for name, kind in groups.items()}
+        bundles = {
+            name: kind(**{each.name: typed.pop(each.name) for each in fields(kind)}) for name, kind in groups.items()
+        }
         return command(**typed, **bundles)
 
     run.__signature__ = Signature(options)  # type: ignore[attr-defined]

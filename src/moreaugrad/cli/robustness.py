@@ -35,7 +35,9 @@ class SourceOptions:
     images: Annotated[
         list[str] | None, typer.Argument(help="Image files, folders or patterns.", show_default=False)
     ] = None
-    data: Annotated[Path | None, typer.Option(help="Instead of images: an .npz file, whose test images are used.")] = None
+    data: Annotated[Path | None, typer.Option(help="Instead of images: an .npz file, whose test images are used.")] = (
+        None
+    )
     count: Annotated[int | None, typer.Option("--images", help="Use this many images, from the first.")] = None
 
     def __post_init__(self) -> None:

@@ -18,7 +18,8 @@ CompileByDevice = Annotated[
     bool | None, typer.Option("--compile/--no-compile", help="Use torch.compile; default: on a GPU.")
 ]
 Compile = Annotated[
-    bool, typer.Option("--compile/--no-compile", help="Use torch.compile; takes longer than 15 epochs of 20,000 images.")
+    bool,
+    typer.Option("--compile/--no-compile", help="Use torch.compile; takes longer than 15 epochs of 20,000 images."),
 ]
 CifarData = Annotated[Path, typer.Option(help="torchvision's CIFAR-10 folder, or an .npz with x_train, y_train, ...")]
 TinyData = Annotated[Path, typer.Option(help="tiny-imagenet-200 as published, or the folder above it.")]
@@ -34,9 +35,9 @@ class RunOptions:
     """How long to train, and from where."""
 
     restart: Annotated[bool, typer.Option("--restart", help="Start over, even if there is a checkpoint.")] = False
-    limit_seconds: Annotated[
-        float | None, typer.Option(help="Stop at the first log line after this many seconds.")
-    ] = None
+    limit_seconds: Annotated[float | None, typer.Option(help="Stop at the first log line after this many seconds.")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,7 @@ class MaskRecipe:
     steps_decoder: Annotated[int | None, typer.Option(help="Steps of the decoder; default: 3000.")] = None
     batch: Annotated[int | None, typer.Option(help="Images per step; default: 256, or 64 above 64 pixels.")] = None
     lr: Annotated[float | None, typer.Option(help="Highest learning rate; default: 0.001.")] = None
-    loss: Annotated[
-        str | None, typer.Option(help="paper or code; default: paper up to 64 pixels, code above.")
-    ] = None
+    loss: Annotated[str | None, typer.Option(help="paper or code; default: paper up to 64 pixels, code above.")] = None
     width: Annotated[
         int | None, typer.Option(help="Channels of the decoder at its finest resolution; default: 32.")
     ] = None

@@ -44,9 +44,11 @@ def make_method(name: str, model: Any, options: Mapping[str, Any]) -> Method:
         options = {"layers" if key == "layer" else key: value for key, value in options.items()}
         options["layers"] = options["layers"].split(",") if isinstance(options["layers"], str) else options["layers"]
     given = {key: value for key, value in options.items() if value is not None or _none_is_a_choice(kind, key)}
-    for key in given:
+    for key, value in given.items():
         if key == "prior" and key not in known:
-            raise ValueError(f"prior must be left out: {name} has none, got {given[key]!r}; the method moreau takes one")
+            raise ValueError(
+                f"prior must be left out: {name} has none, got {value!r}; the method moreau takes one"
+            )
         if key not in known:
             raise unknown(f"an option of {name}", key, known)
     noise = {key: given.pop(key) for key in NOISE if key in given}

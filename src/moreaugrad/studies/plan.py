@@ -11,7 +11,7 @@ from typing import Any
 
 from moreaugrad import validate
 from moreaugrad.attacks import ATTACKS
-from moreaugrad.attacks import checks as rules
+from moreaugrad.attacks.base import check_epsilon
 from moreaugrad.methods import METHODS
 from moreaugrad.methods.options import plain
 from moreaugrad.metrics.checks import yes_or_no
@@ -103,7 +103,7 @@ class Study:
 
     def _check_terms(self) -> None:
         for epsilon in self.epsilons:
-            rules.epsilon(epsilon)
+            check_epsilon(epsilon)
         for attack in self.attacks:
             ATTACKS[attack]
         for mode in self.own_modes:

@@ -14,11 +14,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from moreaugrad.attacks.base import Attack
-from moreaugrad.attacks.result import Attacked
-from moreaugrad.attacks.victim import outputs
-from moreaugrad.methods.options import describe_options
+from moreaugrad.attacks.base import Attack, predict_logits
+from moreaugrad.attacks.result import AttackResult
 from moreaugrad.methods.base import Method
+from moreaugrad.methods.options import describe_options
 from moreaugrad.studies.plan import EXACT, FLOOR, NO_DERIVATIVE, STRONGEST, TRANSFER, Cell, Study
 from moreaugrad.studies.resumable_csv import StudyRow, format_value
 from moreaugrad.studies.setup import compare_maps, is_valid, make_attack
@@ -200,7 +199,7 @@ class StudyRunner:
             **figures,
         }
 
-    def _attack(self, block: Block, cell: Cell, watch: Watch) -> Attacked:
+    def _attack(self, block: Block, cell: Cell, watch: Watch) -> AttackResult:
         """Run the attack of a cell, or try the points of others."""
         attack: Any = self._attacks[cell]
         if cell.mode == TRANSFER:
@@ -221,7 +220,7 @@ class StudyRunner:
 
     def _predict(self, block: Block, after: Images, target: Int[Tensor, "n"]) -> dict[str, Tensor]:
         """Predictions for the images and for the attacked ones; probabilities are those of the target."""
-        logits = outputs(self.model, after)
+        logits = predict_logits(self.model, after)
         chances = [each.double().softmax(1).gather(1, target[:, None]).squeeze(1) for each in (block.logits, logits)]
         return {
             "target": target,
@@ -236,7 +235,7 @@ class StudyRunner:
             x = self.source.load(some).to(self.device).contiguous()
             self._points.clear()
             self._clean.clear()
-            self._block = Block(some, x, outputs(self.model, x))
+            self._block = Block(some, x, predict_logits(self.model, x))
         return self._block
 
     def _explain_clean(

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.attacks import ATTACKS
-from moreaugrad.attacks.base import Attack, MapAttack
-from moreaugrad.attacks.goal import ClassAttack
-from moreaugrad.attacks.result import Attacked
-from moreaugrad.methods.options import make_method, option_names
+from moreaugrad.attacks.base import Attack
+from moreaugrad.attacks.class_attack import ClassAttack
+from moreaugrad.attacks.map_attack import MapAttack
+from moreaugrad.attacks.result import AttackResult
 from moreaugrad.envelope.derivative import Slope
 from moreaugrad.methods.base import Method
+from moreaugrad.methods.options import make_method, option_names
 from moreaugrad.metrics import METRICS, Metric
 from moreaugrad.registry import unknown
 from moreaugrad.types import Flags, PerImage
@@ -103,7 +104,7 @@ def changes_class(attack: str) -> bool:
     return "class" in ATTACKS[attack].flags or issubclass(ATTACKS[attack].load(), ClassAttack)
 
 
-def is_valid(attack: str, found: Attacked) -> Flags:
+def is_valid(attack: str, found: AttackResult) -> Flags:
     """Whether the attack did what it is for: attacks on maps keep the prediction, those on the class change it."""
     return found.success if changes_class(attack) else found.success & found.kept
 

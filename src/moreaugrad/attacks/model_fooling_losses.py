@@ -1,6 +1,6 @@
-"""When a map counts as fooled: the losses that fool a network's maps, and the figures by which the result is judged.
+"""When a map counts as fooled: the losses that model fooling trains on, and the figures that judge the result.
 
-Pure functions of maps before and after; each map is the |saliency| of pixels, (N, 1, H, W). Knows no network.
+Pure functions of the maps now and before; each map is |saliency| of pixels, (N, 1, H, W). Knows no network.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad.attacks.topk import largest
+from moreaugrad.attacks.topk import largest_entries
 from moreaugrad.batch import spread, total
 from moreaugrad.types import Images, PerImage
 
-Maps = tuple[Float[Tensor, "n 1 h w"], ...]  # one for each class that is looked at
+Maps = tuple[Float[Tensor, "n 1 h w"], ...]  # one for each class
 Loss = Callable[[Maps, Maps], PerImage]  # of the maps now and of those before; small is fooled
 K = 0.1  # the share of entries that `topk` takes saliency from
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """`loss` is trained on, `figure` judged: a map is fooled where it is at most `limit`."""
+class FoolingKind:
+    """`loss` is trained on, `figure` judges: a map is fooled where it is at most `limit`."""
 
     loss: Loss
     figure: Loss
     limit: float
-    remembers: bool = True  # whether the maps before count
+    needs_before: bool = True  # whether the maps before count
 
 
 def frame(height: int, width: int, like: Tensor) -> Float[Tensor, "h w"]:
@@ -39,8 +39,8 @@ def frame(height: int, width: int, like: Tensor) -> Float[Tensor, "h w"]:
     return found
 
 
-def scaled(maps: Images) -> Images:
-    """Each map stretched to [0, 1]; a constant one is 0."""
+def stretch(maps: Images) -> Images:
+    """Each map scaled to [0, 1]; a constant one is 0."""
     flat = maps.flatten(1)
     low, high = flat.amin(1), flat.amax(1)
     span = torch.where(high > low, high - low, 1)  # no small number added: float32 gradients may be small themselves
@@ -48,56 +48,56 @@ def scaled(maps: Images) -> Images:
 
 
 def centre(maps: Images) -> Float[Tensor, "n 2"]:
-    """Row and column of the centre of mass, in shares of the picture; the middle for a map of zeros."""
+    """Row and column of the centre of mass, in shares of the image; the middle for a map of zeros."""
     height, width = maps.shape[-2:]
     whole = total(maps)
-    there = torch.where(whole > 0, whole, 1)
+    divisor = torch.where(whole > 0, whole, 1)
     rows, columns = (torch.linspace(0, 1, size, dtype=maps.dtype, device=maps.device) for size in (height, width))
-    means = [total(maps * rows[:, None]) / there, total(maps * columns) / there]
+    means = [total(maps * rows[:, None]) / divisor, total(maps * columns) / divisor]
     return torch.stack([torch.where(whole > 0, mean, 0.5) for mean in means], 1)
 
 
 def location(now: Maps, before: Maps) -> PerImage:
     """Mean squared distance from the frame."""
     maps = now[0]
-    return _mean((scaled(maps) - frame(int(maps.shape[-2]), int(maps.shape[-1]), maps)).square())
+    return _mean((stretch(maps) - frame(int(maps.shape[-2]), int(maps.shape[-1]), maps)).square())
 
 
 def topk(now: Maps, before: Maps) -> PerImage:
     """Mean square on the entries that were the largest."""
-    were = largest(before[0].flatten(1), K)
-    return total(scaled(now[0]).flatten(1).square() * were) / total(were).clamp_min(1)
+    mask = largest_entries(before[0].flatten(1), K)
+    return total(stretch(now[0]).flatten(1).square() * mask) / total(mask).clamp_min(1)
 
 
 def centre_mass(now: Maps, before: Maps) -> PerImage:
-    """Minus the way of the centre of mass, down plus across."""
+    """Minus the shift of the centre of mass, down plus across."""
     found: PerImage = -(centre(now[0]) - centre(before[0])).abs().sum(1)
     return found
 
 
-def shift(now: Maps, before: Maps) -> PerImage:
+def centre_distance(now: Maps, before: Maps) -> PerImage:
     """Minus the distance of the centres of mass: at most 1, from corner to corner."""
     found: PerImage = -(centre(now[0]) - centre(before[0])).square().mean(1).sqrt()
     return found
 
 
 def active(now: Maps, before: Maps) -> PerImage:
-    """Mean squared distance of each of two classes' maps from what the other's was."""
-    one, two = (scaled(maps) for maps in now)
-    old_one, old_two = (scaled(maps) for maps in before)
+    """Mean squared distance of the map of each of two classes from what the other's was."""
+    one, two = (stretch(maps) for maps in now)
+    old_one, old_two = (stretch(maps) for maps in before)
     return (_mean((one - old_two).square()) + _mean((two - old_one).square())) / 2
 
 
-def exchanged(now: Maps, before: Maps) -> PerImage:
+def exchange(now: Maps, before: Maps) -> PerImage:
     """Negative where both maps together are nearer to what the other was than to what they were."""
     return active(now, before) - active(now, before[::-1])
 
 
 KINDS = {
-    "location": Kind(location, location, 0.2, remembers=False),
-    "topk": Kind(topk, topk, 0.3),
-    "centre_mass": Kind(centre_mass, shift, -0.1),
-    "active": Kind(active, exchanged, -1e-6),
+    "location": FoolingKind(location, location, 0.2, needs_before=False),
+    "topk": FoolingKind(topk, topk, 0.3),
+    "centre_mass": FoolingKind(centre_mass, centre_distance, -0.1),
+    "active": FoolingKind(active, exchange, -1e-6),
 }
 
 
