@@ -95,6 +95,7 @@ class CertifyOptions:
             raise ValueError(f"--sigma must be a positive number, got {self.sigma:g}; --no-noise is for none")
         if self.attack_steps < 0:
             raise ValueError(f"attack_steps must be at least 0, got {self.attack_steps}")
+        self.terms()  # refuses what is no number
         self._check_score()
 
     def _check_score(self) -> None:

@@ -94,11 +94,8 @@ def certify_picture(
         trials = () if pointless else try_certificate(case, certificate)
     seconds["all"] = round(perf_counter() - began, 3)
     facts = certify_report.collect_facts(case, clip, certificate, trials, seconds)
-    words, draw = (
-        partial(each, case=case, found=certificate, trials=trials)
-        for each in (certify_report.describe, certify_report.draw)
-    )
-    return facts, words, draw
+    shown: dict[str, Any] = {"case": case, "found": certificate, "trials": trials}
+    return facts, partial(certify_report.describe, **shown), partial(certify_report.draw, **shown)
 
 
 def open_case(
@@ -184,7 +181,7 @@ def try_certificate(case: Case, certificate: Certificate) -> tuple[Trial, ...]:
 
 
 def propose_changes(scout: Any, case: Case, share: float, epsilon: float) -> Iterator[tuple[str, Tensor]]:
-    """Inputs within epsilon: one by an attack on the map, if it can be differentiated, and some in random directions."""
+    """Inputs within epsilon: by an attack on the map, if it can be differentiated, and in random directions."""
     x, generator = case.x, torch.Generator().manual_seed(1)
     if scout.differentiable:
         steps, box = case.typed.attack_steps, case.classifier.box

@@ -155,7 +155,7 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     Adds --import, whose modules are imported before the command looks up any name.
     """
-    groups = {name: kind for name, kind in get_type_hints(command).items() if is_dataclass(kind)}
+    groups: dict[str, Any] = {name: kind for name, kind in get_type_hints(command).items() if is_dataclass(kind)}
     hints = get_type_hints(command, include_extras=True)
     options = [Parameter("imports", Parameter.KEYWORD_ONLY, default=None, annotation=Imports)]
     for name, one in signature(command).parameters.items():
