@@ -32,29 +32,11 @@ Preprocess = Callable[[Image.Image], Tensor]
 
 @overload
 def explain(
-    model: Model,
-    image: Any,
-    method: str = ...,
-    *,
-    target: Target = ...,
-    device: Device = ...,
-    preprocess: Preprocess | None = ...,
-    show_progress: bool = ...,
-    eta: Sequence[float],
-    **options: Any,
+    model: Model, image: Any, method: str = ..., *, eta: Sequence[float], **options: Any
 ) -> list[Explanation]: ...
 @overload
 def explain(
-    model: Model,
-    image: Any,
-    method: str = ...,
-    *,
-    target: Target = ...,
-    device: Device = ...,
-    preprocess: Preprocess | None = ...,
-    show_progress: bool = ...,
-    sparsity: Sequence[float],
-    **options: Any,
+    model: Model, image: Any, method: str = ..., *, sparsity: Sequence[float], **options: Any
 ) -> list[Explanation]: ...
 @overload
 def explain(

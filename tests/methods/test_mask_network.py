@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import pickle
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.cli.train_mask import RECIPE
+from moreaugrad.cli.train import MaskRecipe
 from moreaugrad.methods.mask_network import checks
 from moreaugrad.methods.mask_network.encoder import as_map, bare
 from moreaugrad.methods.mask_network.loss import CodeLoss, PaperLoss, area, border, variation
@@ -611,10 +612,11 @@ def test_the_command_offers_what_the_recipe_takes(data, weights, tmp_path):
     import typer
     from typer.testing import CliRunner
 
-    from moreaugrad.cli.train_mask import train_mask
+    from moreaugrad.cli.options import expand_options
+    from moreaugrad.cli.train import train_mask
 
     app = typer.Typer()
-    app.command()(train_mask)
+    app.command()(expand_options(train_mask))
     given = (
         f"--data {data} --model resnet18_softplus --weights {weights} --out {tmp_path / 'mask'} --device cpu --quiet"
     )
@@ -627,7 +629,7 @@ def test_the_command_offers_what_the_recipe_takes(data, weights, tmp_path):
         notes = file.metadata()
     told = {"steps_selector": "1", "steps_decoder": "1", "batch": "4", "width": "4", "lr": "0.002", "loss": "code"}
     assert {name: notes[name] for name in told} == told
-    assert set(RECIPE) == {*told, "seed"}
+    assert {each.name for each in fields(MaskRecipe)} == {*told, "seed"}
     assert 0 <= float(notes["held_out_area"]) <= 1
 
 

@@ -24,6 +24,7 @@ from moreaugrad.cli.options import (
     TargetClass,
     choose_method,
     class_number,
+    option,
 )
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.metrics import METRICS
@@ -54,22 +55,18 @@ AttackBudget = Annotated[int, typer.Option(help="Gradients of a map inside the a
 class AttackOptions:
     """The attack, and how hard it tries."""
 
-    attack: Annotated[str, typer.Option(help=f"One of {NAMES}, or a registered one.")] = "topk"
-    epsilon: Annotated[
-        float | None,
-        typer.Option(help="Size of the change, in units of the network's input; default: the attack's own, else 3."),
-    ] = None
-    norm: Annotated[str | None, typer.Option(help="l2, linf, or plain for noise; default: the attack's own.")] = None
-    steps: Annotated[int | None, typer.Option(help="Steps of the attack; default: its own number.")] = None
-    restarts: Annotated[int | None, typer.Option(help="Restarts of the attack; default: 1.")] = None
-    derivative: Annotated[
-        str | None,
-        typer.Option(
-            "--derivative",
-            "--grad-mode",
-            help=f"Of MoreauGrad maps: implicit, covariance, unrolled or frozen, also with sizes; default: {QUICK}.",
-        ),
-    ] = None
+    attack: str = option(f"One of {NAMES}, or a registered one.", default="topk")
+    epsilon: float | None = option(
+        "Size of the change, in units of the network's input; default: the attack's own, else 3."
+    )
+    norm: str | None = option("l2, linf, or plain for noise; default: the attack's own.")
+    steps: int | None = option("Steps of the attack; default: its own number.")
+    restarts: int | None = option("Restarts of the attack; default: 1.")
+    derivative: str | None = option(
+        f"Of MoreauGrad maps: implicit, covariance, unrolled or frozen, also with sizes; default: {QUICK}.",
+        "--derivative",
+        "--grad-mode",
+    )
     budget: Budget = 800
     attack_budget: AttackBudget = 80
     seed: Seed = 0
@@ -94,12 +91,12 @@ def attack(
     given = options.given()
     name = choose_method(method, given)
     _ = ATTACKS[attack.attack]
-    for option in ("steps", "restarts"):
-        typed = getattr(attack, option)
-        if typed is not None and option in given:
-            raise ValueError(f"--set must not repeat an option, got {option}={given[option]} and --{option}")
+    for each in ("steps", "restarts"):
+        typed = getattr(attack, each)
+        if typed is not None and each in given:
+            raise ValueError(f"--set must not repeat an option, got {each}={given[each]} and --{each}")
         if typed is not None:
-            given[option] = typed
+            given[each] = typed
     from moreaugrad.cli.report import report_on_image
 
     terminal = Terminal(quiet)

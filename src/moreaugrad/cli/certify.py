@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from moreaugrad.cli.options import ImageFile, ModelOptions, Out, PriorOptions, Quiet, TargetClass
+from moreaugrad.cli.options import ImageFile, ModelOptions, Out, PriorOptions, Quiet, TargetClass, option
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import METHODS
 
@@ -26,62 +24,42 @@ OWN = {"sigma": "sigma", "smoothing": "sigma", "rho": "rho", "samples": "samples
 class CertifyOptions:
     """What is to be certified, and how."""
 
-    epsilon: Annotated[
-        float,
-        typer.Option(help="l2 length of the changes, in units of the network's input; with --pixels of pixels 0..1."),
-    ]
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(CERTIFIABLE)}, or a registered one.")] = "moreau"
-    sigma: Annotated[float | None, typer.Option(help="Of the noise, in the units of epsilon; default: 0.25.")] = None
-    no_noise: Annotated[
-        bool, typer.Option("--no-noise", help="Use the score without noise; its curvature must be known.")
-    ] = False
-    score: Annotated[
-        str | None, typer.Option(help="prob, logit or logprob; default: logit if layers have exact norms, else prob.")
-    ] = None
-    recipe: Annotated[
-        str | None, typer.Option(help="range, local, lipschitz, smooth or convex; default: the strongest that holds.")
-    ] = None
-    bounds: Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Bounds of all values of the score.")] = None
-    clip: Annotated[str | None, typer.Option(metavar="LOW,HIGH", help="Certify logits clipped to this range.")] = None
-    votes: Annotated[bool, typer.Option("--votes", help="Certify 1 for the predicted class, else 0; with --grid.")] = (
-        False
+    epsilon: float = option(
+        "l2 length of the changes, in units of the network's input; with --pixels of pixels 0..1.", default=MISSING
     )
-    centred: Annotated[
-        bool, typer.Option("--centred", help="Certify the odds of the class, centred at this image; with --grid.")
-    ] = False
-    lipschitz: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER|exact", help="Lipschitz constant of the score; exact: from the layers."),
-    ] = None
-    curvature: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER|LAM,BETA|exact", help="Second derivatives of the score lie in [-LAM, BETA]."),
-    ] = None
-    convex: Annotated[bool, typer.Option("--convex", help="The score is convex in the input.")] = False
-    rho: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER|certified", help="Radius of the envelope; default: theta of the largest sound one."
-        ),
-    ] = None
-    theta: Annotated[float, typer.Option(help="Share of the largest certified rho.")] = 0.5
-    grid: Annotated[int | None, typer.Option(help="Certify a map of this many cells per side instead of pixels.")] = (
-        None
+    method: str = option(f"One of {', '.join(CERTIFIABLE)}, or a registered one.", default="moreau")
+    sigma: float | None = option("Of the noise, in the units of epsilon; default: 0.25.")
+    no_noise: bool = option("Use the score without noise; its curvature must be known.", "--no-noise", default=False)
+    score: str | None = option("prob, logit or logprob; default: logit if layers have exact norms, else prob.")
+    recipe: str | None = option("range, local, lipschitz, smooth or convex; default: the strongest that holds.")
+    bounds: str | None = option("Bounds of all values of the score.", metavar="LOW,HIGH")
+    clip: str | None = option("Certify logits clipped to this range.", metavar="LOW,HIGH")
+    votes: bool = option("Certify 1 for the predicted class, else 0; with --grid.", "--votes", default=False)
+    centred: bool = option(
+        "Certify the odds of the class, centred at this image; with --grid.", "--centred", default=False
     )
-    samples: Annotated[int, typer.Option(help="Fresh noise vectors.")] = 10_000
-    alpha: Annotated[float, typer.Option(help="Probability that the certificate is wrong.")] = 0.001
-    k: Annotated[int | None, typer.Option("--k", help="Number of top units; default: a tenth of all.")] = None
-    units: Annotated[str | None, typer.Option(help="What is ranked: pixels, entries or groups.")] = None
-    compared: Annotated[
-        str, typer.Option(help="ideal: with the ideal map of a changed input; computed: with a computed one.")
-    ] = "ideal"
-    pixels: Annotated[
-        bool, typer.Option("--pixels", help="Take pixels 0..1 as the input: for epsilon, sigma, rho and the map.")
-    ] = False
-    attack_steps: Annotated[int, typer.Option(help="Steps of the attack that tries the certificate; 0 for none.")] = 10
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the fresh noise; default: from the system, unknown to anyone.")
-    ] = None
+    lipschitz: str | None = option("Lipschitz constant of the score; exact: from the layers.", metavar="NUMBER|exact")
+    curvature: str | None = option(
+        "Second derivatives of the score lie in [-LAM, BETA].", metavar="NUMBER|LAM,BETA|exact"
+    )
+    convex: bool = option("The score is convex in the input.", "--convex", default=False)
+    rho: str | None = option(
+        "Radius of the envelope; default: theta of the largest sound one.", metavar="NUMBER|certified"
+    )
+    theta: float = option("Share of the largest certified rho.", default=0.5)
+    grid: int | None = option("Certify a map of this many cells per side instead of pixels.")
+    samples: int = option("Fresh noise vectors.", default=10000)
+    alpha: float = option("Probability that the certificate is wrong.", default=0.001)
+    k: int | None = option("Number of top units; default: a tenth of all.", "--k")
+    units: str | None = option("What is ranked: pixels, entries or groups.")
+    compared: str = option(
+        "ideal: with the ideal map of a changed input; computed: with a computed one.", default="ideal"
+    )
+    pixels: bool = option(
+        "Take pixels 0..1 as the input: for epsilon, sigma, rho and the map.", "--pixels", default=False
+    )
+    attack_steps: int = option("Steps of the attack that tries the certificate; 0 for none.", default=10)
+    seed: int | None = option("Seed of the fresh noise; default: from the system, unknown to anyone.")
 
     def __post_init__(self) -> None:
         _ = METHODS[self.method]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
@@ -42,15 +42,19 @@ Imports = Annotated[
 ]
 
 
+def option(help: str, *names: str, default: Any = None, metavar: str | None = None) -> Any:
+    """A field of a dataclass that `expand_options` turns into an option of the command line."""
+    info = typer.Option(... if default is MISSING else default, *names, help=help, metavar=metavar)
+    return field(default=default, metadata={"info": info})
+
+
 @dataclass(frozen=True)
 class ModelOptions:
     """A classifier, and where it runs."""
 
-    model: Annotated[str, typer.Option(help="A name from `moreaugrad models`, or package.module:factory.")] = (
-        "efficientnet_lite0"
-    )
+    model: str = option("A name from `moreaugrad models`, or package.module:factory.", default="efficientnet_lite0")
     weights: Weights = None
-    labels: Annotated[Path | None, typer.Option(help="Class names: one per line, or JSON.")] = None
+    labels: Path | None = option("Class names: one per line, or JSON.")  # noqa: RUF009
     device: Device = "auto"
 
     def load(self, terminal: Terminal) -> Classifier:
@@ -66,29 +70,19 @@ class ModelOptions:
 class PriorOptions:
     """Options of a method that every command takes: those of its prior, and any other by --set."""
 
-    eta: Annotated[float | None, typer.Option(help="Weight of the prior, for sparse methods.")] = None
-    sparsity: Annotated[
-        float | None, typer.Option(help="Share of the map to keep, e.g. 0.05, for sparse methods; chooses eta.")
-    ] = None
-    groups: Annotated[str | None, typer.Option(help="Cells per side, 'superpixels' or 'channels'.")] = None
-    prior: Annotated[str | None, typer.Option(help="The prior of a method that takes one, e.g. l1.")] = None
-    others: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any other option, e.g. rule=gausslegendre; may be repeated."),
-    ] = None
+    eta: float | None = option("Weight of the prior, for sparse methods.")
+    sparsity: float | None = option("Share of the map to keep, e.g. 0.05, for sparse methods; chooses eta.")
+    groups: str | None = option("Cells per side, 'superpixels' or 'channels'.")
+    prior: str | None = option("The prior of a method that takes one, e.g. l1.")
+    others: list[str] | None = option(  # noqa: RUF009
+        "Any other option, e.g. rule=gausslegendre; may be repeated.", "--set", metavar="NAME=VALUE"
+    )
 
     def given(self) -> dict[str, Any]:
         """The options that were typed, by their names in Python."""
-        return self._with_others({"groups": self._groups(), **self._typed("eta", "sparsity", "prior")})
-
-    def _typed(self, *names: str) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in names}
-
-    def _groups(self) -> int | str | None:
-        return int(self.groups) if self.groups is not None and self.groups.isdecimal() else self.groups
-
-    def _with_others(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        found = {name: value for name, value in options.items() if value is not None}
+        found = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("others", "quality")}
+        found["groups"] = int(self.groups) if self.groups and self.groups.isdecimal() else self.groups
+        found = {name: value for name, value in found.items() if value is not None}
         for text in self.others or ():
             name, value = parse_setting(text)
             if name in found:
@@ -101,47 +95,28 @@ class PriorOptions:
 class MethodOptions(PriorOptions):
     """All options of a method that have a name of their own."""
 
-    rho: Annotated[
-        float | None, typer.Option(help="Radius of the envelope, in squared units of the network's input.")
-    ] = None
-    noise_level: Annotated[float | None, typer.Option(help="Noise relative to the range of the image; 0 for none.")] = (
-        None
-    )
-    samples: Annotated[int | None, typer.Option(help="Noise vectors per step.")] = None
-    budget: Annotated[int | None, typer.Option(help="Gradients per image.")] = None
-    quality: Annotated[str | None, typer.Option(help=f"Instead of --budget: {', '.join(QUALITY)}.")] = None
-    relative_error: Annotated[
-        float | None, typer.Option(help="Stop an image once the relative standard error of its map is below this.")
-    ] = None
-    score: Annotated[str | None, typer.Option(help="logit, prob or logprob.")] = None
-    seed: Annotated[int | None, typer.Option(help="Seed of the noise.")] = None
-    layer: Annotated[
-        str | None, typer.Option(help="Module path, for methods that read a layer; several with commas.")
-    ] = None
-    mask_network: Annotated[Path | None, typer.Option(help="A file made by `moreaugrad train-mask`.")] = None
-    precision: Annotated[
-        str | None, typer.Option(help="float32, tf32, bfloat16 or float16; default: by the device.")
-    ] = None
-    compile: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Use torch.compile; default: for many images.")
-    ] = None
+    rho: float | None = option("Radius of the envelope, in squared units of the network's input.")
+    noise_level: float | None = option("Noise relative to the range of the image; 0 for none.")
+    samples: int | None = option("Noise vectors per step.")
+    budget: int | None = option("Gradients per image.")
+    quality: str | None = option(f"Instead of --budget: {', '.join(QUALITY)}.")
+    relative_error: float | None = option("Stop an image once the relative standard error of its map is below this.")
+    score: str | None = option("logit, prob or logprob.")
+    seed: int | None = option("Seed of the noise.")
+    layer: str | None = option("Module path, for methods that read a layer; several with commas.")
+    mask_network: Path | None = option("A file made by `moreaugrad train-mask`.")  # noqa: RUF009
+    precision: str | None = option("float32, tf32, bfloat16 or float16; default: by the device.")
+    compile: bool | None = option("Use torch.compile; default: for many images.", "--compile/--no-compile")
 
     def given(self) -> dict[str, Any]:
-        own = self._typed(
-            *("rho", "eta", "sparsity", "prior", "noise_level", "samples", "score", "seed"),
-            *("relative_error", "precision", "compile", "layer"),
-        )
-        network = None if self.mask_network is None else str(self.mask_network)
-        found = self._with_others(own | {"groups": self._groups(), "budget": self.budget, "network": network})
-        if self.quality is not None:
-            if "budget" in found:
-                raise ValueError(
-                    f"--quality and --budget exclude each other, got {self.quality!r} and {found['budget']}"
-                )
-            if self.quality not in QUALITY:
-                raise ValueError(f"--quality must be one of {list(QUALITY)}, got {self.quality!r}")
-            found["budget"] = QUALITY[self.quality]
-        return found
+        found = super().given()
+        if "mask_network" in found:
+            found["network"] = str(found.pop("mask_network"))
+        if self.quality is not None and "budget" in found:
+            raise ValueError(f"--quality and --budget exclude each other, got {self.quality!r} and {found['budget']}")
+        if self.quality is not None and self.quality not in QUALITY:
+            raise ValueError(f"--quality must be one of {list(QUALITY)}, got {self.quality!r}")
+        return found if self.quality is None else found | {"budget": QUALITY[self.quality]}
 
     @property
     def specific(self) -> set[str]:
@@ -163,10 +138,9 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
             options.append(one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
             continue
         own = get_type_hints(groups[name], include_extras=True)
-        options += [
-            Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=own[each.name])
-            for each in fields(groups[name])
-        ]
+        for each in fields(groups[name]):
+            default = each.metadata.get("info", each.default)
+            options.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=own[each.name]))
 
     @wraps(command)
     def run(imports: list[str] | None = None, **typed: Any) -> Any:

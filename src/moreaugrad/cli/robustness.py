@@ -13,7 +13,7 @@ import typer
 
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.cli.attack import NAMES, AttackBudget, Budget
-from moreaugrad.cli.options import ModelOptions, Out, PriorOptions, Quiet, Seed, make_folder
+from moreaugrad.cli.options import ModelOptions, Out, PriorOptions, Quiet, Seed, make_folder, option
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import METHODS
 from moreaugrad.metrics import METRICS
@@ -35,10 +35,8 @@ class SourceOptions:
     images: Annotated[
         list[str] | None, typer.Argument(help="Image files, folders or patterns.", show_default=False)
     ] = None
-    data: Annotated[Path | None, typer.Option(help="Instead of images: an .npz file, whose test images are used.")] = (
-        None
-    )
-    count: Annotated[int | None, typer.Option("--images", help="Use this many images, from the first.")] = None
+    data: Path | None = option("Instead of images: an .npz file, whose test images are used.")  # noqa: RUF009
+    count: int | None = option("Use this many images, from the first.", "--images")
 
     def __post_init__(self) -> None:
         if bool(self.images) == (self.data is not None):
@@ -61,25 +59,24 @@ class SourceOptions:
 class StudyOptions:
     """What is compared, and how."""
 
-    methods: Annotated[str, typer.Option(help="Names from `moreaugrad methods`, with commas.")] = (
-        "gradient,smoothgrad,sparse_moreau"
+    methods: str = option("Names from `moreaugrad methods`, with commas.", default="gradient,smoothgrad,sparse_moreau")
+    attacks: str = option(f"Of {NAMES}, or registered ones, with commas.", default="topk,noise")
+    norms: str = option("Sizes of the change, with commas.", default="0.3,1,3,10")
+    norm: str = option("How sizes are measured: l2 or linf; also plain, for noise.", default="l2")
+    modes: str = option(
+        "Derivatives of MoreauGrad maps, with commas; transfer: others' points.",
+        "--modes",
+        "--derivatives",
+        default="frozen,unrolled,implicit",
     )
-    attacks: Annotated[str, typer.Option(help=f"Of {NAMES}, or registered ones, with commas.")] = "topk,noise"
-    norms: Annotated[str, typer.Option(help="Sizes of the change, with commas.")] = "0.3,1,3,10"
-    norm: Annotated[str, typer.Option(help="How sizes are measured: l2 or linf; also plain, for noise.")] = "l2"
-    modes: Annotated[
-        str,
-        typer.Option(
-            "--modes", "--derivatives", help="Derivatives of MoreauGrad maps, with commas; transfer: others' points."
-        ),
-    ] = "frozen,unrolled,implicit"
-    metrics: Annotated[str, typer.Option(help="Metrics of two maps, with commas; also with a flag: ssim:raw.")] = (
-        "normalised_distance,topk_intersection,ssim"
+    metrics: str = option(
+        "Metrics of two maps, with commas; also with a flag: ssim:raw.",
+        default="normalised_distance,topk_intersection,ssim",
     )
     attack_budget: AttackBudget = 400
     budget: Budget = 1600
-    steps: Annotated[int, typer.Option(help="Steps of the attacks that take steps.")] = 10
-    restarts: Annotated[int, typer.Option(help="Restarts of the attacks that have them.")] = 1
+    steps: int = option("Steps of the attacks that take steps.", default=10)
+    restarts: int = option("Restarts of the attacks that have them.", default=1)
     seed: Seed = 0
 
     def __post_init__(self) -> None:
@@ -94,9 +91,9 @@ class StudyOptions:
 
         of_methods, of_attacks = assign_options(options, split_names(self.methods), split_names(self.attacks))
         for name, given in of_attacks.items():
-            for option in ("steps", "restarts"):
-                if option in attack_options(name):
-                    given.setdefault(option, getattr(self, option))
+            for each in ("steps", "restarts"):
+                if each in attack_options(name):
+                    given.setdefault(each, getattr(self, each))
         return Study(
             of_methods,
             of_attacks,
