@@ -25,8 +25,8 @@ def main() -> None:
         scale = together.map.flatten(1).abs().amax(1)
         return float(((others - together.map).flatten(1).abs().amax(1) / scale).max())
 
-    alone = torch.cat([method.attribute(x[i : i + 1], together.target[i : i + 1]) for i in range(len(x))])
-    backwards = method.attribute(x.flip(0), together.target.flip(0)).flip(0)
+    alone = torch.cat([method.attribute(x[i : i + 1], target=together.target[i : i + 1]) for i in range(len(x))])
+    backwards = method.attribute(x.flip(0), target=together.target.flip(0)).flip(0)
     figures: dict[str, Any] = {
         "photos": len(x),
         "budget": asked.budget,
@@ -35,7 +35,7 @@ def main() -> None:
         "other_internal_batch_size": {},
     }
     for rows in map(int, asked.rows.split(",")):
-        moved = method.attribute(x, together.target, internal_batch_size=rows)
+        moved = method.attribute(x, target=together.target, internal_batch_size=rows)
         cosine = torch.cosine_similarity(moved.flatten(1), together.map.flatten(1)).min()
         figures["other_internal_batch_size"][rows] = {"worst": worst(moved), "cosine": float(cosine)}
     print(figures)

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from benchmarks import record
 from moreaugrad.data.arrays import read_cifar10
-from moreaugrad.methods.cam import GradCam
+from moreaugrad.methods.cam.cam import GradCam
+from moreaugrad.methods.mask_network.blend import Phi
 from moreaugrad.methods.mask_network.mask_network import MaskNetwork
-from moreaugrad.methods.mask_network.networks import Phi
 from moreaugrad.models import load_model
 
 AT_ONCE = 2000  # rows per call of the classifier

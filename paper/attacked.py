@@ -113,7 +113,7 @@ def _pairs(same: _Same, name: str, epsilon: float, count: int) -> Pair:
     attack = mg.ATTACKS["topk"](victim, epsilon=epsilon, steps=told.steps, surrogate=None, seed=START)
     hit = attack.perturb(found.x)
     before, other = _clean(same, name, count)
-    after = method(name, found.classifier, told.judged, JUDGE).attribute(hit.x, hit.target).cpu()
+    after = method(name, found.classifier, told.judged, JUDGE).attribute(hit.x, target=hit.target).cpu()
     figures = {each: mg.METRICS[each](before, after) for each in COMPARED}
     figures |= {f"floor_{each}": mg.METRICS[each](before, other) for each in COMPARED}
     return Pair(found, name, epsilon, before, after, hit, figures)

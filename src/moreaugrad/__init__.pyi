@@ -27,9 +27,9 @@ from .envelope.solvers import DualAveraging as DualAveraging
 from .envelope.solvers import PaperAlgorithm as PaperAlgorithm
 from .envelope.solvers import ProximalGradient as ProximalGradient
 from .methods import METHODS as METHODS
-from .methods.cam import Cam as Cam
-from .methods.cam import GradCam as GradCam
-from .methods.cam import GradCamPlusPlus as GradCamPlusPlus
+from .methods.cam.cam import Cam as Cam
+from .methods.cam.cam import GradCam as GradCam
+from .methods.cam.cam import GradCamPlusPlus as GradCamPlusPlus
 from .methods.deeplift.deeplift import DeepLift as DeepLift
 from .methods.fgvis.fgvis import FGVis as FGVis
 from .methods.gradient import Gradient as Gradient

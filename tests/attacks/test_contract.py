@@ -10,11 +10,12 @@ import inspect
 import pytest
 import torch
 from attacked_networks import Boxed, Seeing, assert_same, convolutional, pictures, snapshot
+from failing_calls import fail_at_each_call
 from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.attacks.base import Attack
-from moreaugrad.attacks.space import distance
+from moreaugrad.attacks.descent import distance
 
 GOAL = torch.zeros(8, 8)
 GOAL[1:4, 3:7] = 1.0
@@ -47,9 +48,9 @@ def lacking(flag):
 
 
 def make(name, net, **options):
-    told = {**EXAMPLES[name], **options}
-    method = mg.METHODS[told.pop("of", "gradient")](net)
-    return mg.ATTACKS[name](method, told.pop("epsilon"), **told)
+    given = {**EXAMPLES[name], **options}
+    method = mg.METHODS[given.pop("of", "gradient")](net)
+    return mg.ATTACKS[name](method, given.pop("epsilon"), **given)
 
 
 def network(dtype=torch.float64, act=nn.ReLU):
@@ -79,7 +80,7 @@ def test_ball_and_shapes(name, dtype):
     net, x = network(dtype), pictures(dtype=dtype)
     attack = make(name, net)
     found = attack.perturb(x)
-    assert isinstance(found, mg.Attacked)
+    assert isinstance(found, mg.AttackResult)
     assert found.x.shape == x.shape
     assert found.x.dtype == dtype
     assert not found.x.requires_grad
@@ -148,7 +149,7 @@ def test_same_seed_same_result(name):
 
 @lacking("weights")
 @pytest.mark.parametrize(("dtype", "act"), [(torch.float32, nn.ReLU), (torch.float64, nn.Softplus)])
-def test_an_image_alone_is_attacked_as_in_company(name, dtype, act):
+def test_an_image_alone_is_attacked_as_in_a_batch(name, dtype, act):
     net, x = network(dtype, act), pictures(3, dtype)
     together = make(name, net).perturb(x)
     for row in range(3):
@@ -195,26 +196,16 @@ def test_nothing_is_left_behind(name, requires):
 
 @EVERY
 def test_nothing_is_left_behind_after_an_exception(name):
-    class Failing(Exception):
-        pass
-
-    calls = {"left": 10**9, "made": 0}
-
-    def count(v):
-        calls["made"] += 1
-        if calls["made"] > calls["left"]:
-            raise Failing
-
     net, x = network(), pictures(2)
     net[-1].weight.grad = torch.ones_like(net[-1].weight)
     before = snapshot(net, x)
-    make(name, Seeing(net, count)).perturb(x)
-    total = calls["made"]
-    for left in sorted({0, 1, 2, 3, total // 4, total // 2, 3 * total // 4, total - 1} & set(range(total))):
-        calls.update(left=left, made=0)
-        with pytest.raises(Failing):
-            make(name, Seeing(net, count)).perturb(x)
-        assert_same(before, snapshot(net, x))
+
+    def some(total):
+        return sorted({0, 1, 2, 3, total // 4, total // 2, 3 * total // 4, total - 1} & set(range(total)))
+
+    fail_at_each_call(
+        lambda counter: make(name, Seeing(net, counter)).perturb(x), lambda: assert_same(before, snapshot(net, x)), some
+    )
 
 
 @EVERY
@@ -236,7 +227,7 @@ def test_a_network_in_training_mode_is_refused(name):
 
 
 @EVERY
-def test_progress_is_told(name):
+def test_progress_is_reported(name):
     steps = []
     make(name, network()).perturb(pictures(2), callback=lambda step, total, info: steps.append((step, total)))
     assert steps

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 from attacked_networks import Seeing, assert_same, convolutional, gradient, pictures, snapshot
+from failing_calls import fail_at_each_call
 from torch import nn
 
 import moreaugrad as mg
+from moreaugrad.attacks.base import AttackedModel
+from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.manipulation import AdamSteps, Manipulation
-from moreaugrad.attacks.space import Space
-from moreaugrad.attacks.victim import Victim
 
 SQUARE = torch.zeros(8, 8, dtype=torch.float64)
 SQUARE[2:6, 1:4] = 1.0
@@ -129,9 +130,9 @@ def test_weights_do_not_depend_on_the_number_of_classes():
 
     losses = []
     for model in (few, many):
-        victim = Victim(model, torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.long))
+        attacked = AttackedModel(model, torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.long))
         before = model(pictures(2, seed=8)).softmax(1)
-        losses.append(attack(few).loss(x, maps, (plane(maps), before), victim))
+        losses.append(attack(few).loss(x, maps, (plane(maps), before), attacked))
     torch.testing.assert_close(losses[0], losses[1])
     assert (losses[0] > 0).all()
 
@@ -160,15 +161,15 @@ def test_steps_are_adams():
     start = torch.randn(2, 3, 4, dtype=torch.float64, generator=generator)
     leaf = start.clone().requires_grad_()
     theirs = torch.optim.Adam([leaf], lr=0.03)
-    space, told = Space(start, math.inf, "l2"), []
-    ours = AdamSteps(0.03, told.append)
-    at = ours.start(space, None, 0, 0)
+    ball, numbers = Ball(start, math.inf, "l2"), []
+    ours = AdamSteps(0.03, numbers.append)
+    at = ours.start(ball, None, 0, 0)
     for step in range(12):
         leaf.grad = torch.randn(2, 3, 4, dtype=torch.float64, generator=generator)
-        at = ours.move(space, None, at, leaf.grad, step)
+        at = ours.step(ball, None, at, leaf.grad, step)
         theirs.step()
         torch.testing.assert_close(at, leaf.detach(), rtol=1e-12, atol=1e-12)
-    assert told == list(range(13))
+    assert numbers == list(range(13))
 
 
 def test_softplus_sharpens_from_step_to_step_and_the_models_own_stays():
@@ -178,9 +179,9 @@ def test_softplus_sharpens_from_step_to_step_and_the_models_own_stays():
     ).double().eval()  # fmt: skip
     one = attack(net, steps=10)
     x = pictures(1)
-    victim = one._victim(x, torch.zeros(1, dtype=torch.long), net(x).detach())
-    rule = one._moves(victim)
-    copy = victim.smooth.forward_func
+    attacked = one.make_model(x, torch.zeros(1, dtype=torch.long), net(x).detach())
+    rule = one.step_rule(attacked)
+    copy = attacked.surrogate.forward_func
     for step in range(10):
         rule.before(step)
         wanted = 10 * 10 ** (step / 10)
@@ -255,8 +256,8 @@ def test_strongest_of_several_kinds_tells_what_all_tell():
     net, x = convolutional().double(), pictures(4)
     found = [attack(net, step_size=size).perturb(x) for size in (0.01, 0.3)]
     found.append(mg.ATTACKS["topk"](mg.Gradient(net), 1.0, k=20, steps=2).perturb(x))
-    best, which = mg.strongest(found, by=[-each.l2 for each in found])
-    assert type(best) is mg.Attacked
+    best, which = mg.strongest_attack(found, by=[-each.l2 for each in found])
+    assert type(best) is mg.AttackResult
     for row, number in enumerate(which.tolist()):
         assert torch.equal(best.x[row], found[number].x[row])
         assert torch.equal(best.l2[row], found[number].l2[row])
@@ -323,25 +324,14 @@ def test_a_target_image_without_a_map_is_refused():
 
 
 def test_nothing_is_left_behind_after_an_exception_at_any_call():
-    class Failing(Exception):
-        pass
-
-    calls = {"left": 10**9, "made": 0}
-
-    def count(v):
-        calls["made"] += 1
-        if calls["made"] > calls["left"]:
-            raise Failing
-
     net, x = convolutional().double(), pictures(1).requires_grad_()
     net[0].weight.requires_grad_(False)
     net[-1].weight.grad = torch.ones_like(net[-1].weight)
     target = pictures(1, seed=5).requires_grad_()
     before = snapshot(net, x), snapshot(net, target)
-    towards_image(Seeing(net, count), target, steps=2).perturb(x)
-    for left in range(calls["made"]):
-        calls.update(left=left, made=0)
-        with pytest.raises(Failing):
-            towards_image(Seeing(net, count), target, steps=2).perturb(x)
+
+    def check():
         assert_same(before[0], snapshot(net, x))
         assert_same(before[1], snapshot(net, target))
+
+    fail_at_each_call(lambda counter: towards_image(Seeing(net, counter), target, steps=2).perturb(x), check)

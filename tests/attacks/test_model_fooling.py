@@ -11,8 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from moreaugrad.attacks import fooled_maps
+from moreaugrad.attacks import model_fooling_losses as losses
 from moreaugrad.attacks.model_fooling import ModelFooling
+from moreaugrad.attacks.model_fooling_data import repeat_batches
 from moreaugrad.methods import METHODS
 from moreaugrad.methods.gradient import Gradient
 
@@ -36,7 +37,7 @@ def spot(row, column, size=9):
 @pytest.mark.parametrize(("height", "width"), [(7, 7), (14, 14), (4, 4), (32, 32), (224, 224), (20, 35), (2, 2)])
 def test_the_frame_is_a_seventh_wide(height, width):
     border = max(1, min(height, width) // 7)
-    found = fooled_maps.frame(height, width, torch.zeros(1))
+    found = losses.frame(height, width, torch.zeros(1))
     assert int(found.sum()) == height * width - (height - 2 * border) * (width - 2 * border)
     assert set(found.unique().tolist()) <= {0.0, 1.0}
     assert found[0].eq(1).all()
@@ -46,57 +47,55 @@ def test_the_frame_is_a_seventh_wide(height, width):
 
 
 def test_the_frame_itself_has_no_location_loss_and_its_negative_the_most():
-    drawn = fooled_maps.frame(14, 14, torch.zeros(1, dtype=torch.float64))[None, None]
-    assert float(fooled_maps.location((5 * drawn,), ())) == 0
-    assert float(fooled_maps.location((1 - drawn,), ())) == 1
-    empty = fooled_maps.location((torch.zeros_like(drawn),), ())
+    drawn = losses.frame(14, 14, torch.zeros(1, dtype=torch.float64))[None, None]
+    assert float(losses.location((5 * drawn,), ())) == 0
+    assert float(losses.location((1 - drawn,), ())) == 1
+    empty = losses.location((torch.zeros_like(drawn),), ())
     assert float(empty) == pytest.approx(96 / 196)
 
 
 @pytest.mark.parametrize(("row", "column"), [(0, 0), (2, 7), (8, 3)])
 def test_the_centre_of_a_single_entry_is_its_place(row, column):
-    torch.testing.assert_close(
-        fooled_maps.centre(spot(row, column)) * 8, torch.tensor([[row, column]], dtype=torch.float64)
-    )
+    torch.testing.assert_close(losses.centre(spot(row, column)) * 8, torch.tensor([[row, column]], dtype=torch.float64))
 
 
 def test_the_way_of_the_centre_is_counted_as_written():
     before, now = (spot(1, 2),), (spot(5, 3),)
-    assert float(fooled_maps.centre_mass(now, before)) == pytest.approx(-(4 + 1) / 8)
-    assert float(fooled_maps.shift(now, before)) == pytest.approx(-(((4**2 + 1**2) / 2) ** 0.5) / 8)
-    assert float(fooled_maps.shift((spot(8, 8),), (spot(0, 0),))) == pytest.approx(-1)
-    for loss in (fooled_maps.centre_mass, fooled_maps.shift):
+    assert float(losses.centre_mass(now, before)) == pytest.approx(-(4 + 1) / 8)
+    assert float(losses.centre_distance(now, before)) == pytest.approx(-(((4**2 + 1**2) / 2) ** 0.5) / 8)
+    assert float(losses.centre_distance((spot(8, 8),), (spot(0, 0),))) == pytest.approx(-1)
+    for loss in (losses.centre_mass, losses.centre_distance):
         assert float(loss(before, before)) == 0
 
 
 def test_topk_is_the_mean_square_on_what_was_the_largest_tenth():
     generator = torch.Generator().manual_seed(0)
     before, now = (torch.rand(3, 1, 10, 10, dtype=torch.float64, generator=generator) for _ in range(2))
-    found = fooled_maps.topk((now,), (before,))
+    found = losses.topk((now,), (before,))
     for row in range(3):
         best = before[row].flatten().argsort(descending=True)[:10]
         one = now[row].flatten()
         one = (one - one.min()) / (one.max() - one.min())
         assert float(found[row]) == pytest.approx(float(one[best].square().mean()), rel=1e-12)
     emptied = now.clone().flatten(1).scatter(1, before.flatten(1).argsort(1, descending=True)[:, :10], 0.0)
-    assert fooled_maps.topk((emptied.view_as(now),), (before,)).tolist() == [0, 0, 0]
+    assert losses.topk((emptied.view_as(now),), (before,)).tolist() == [0, 0, 0]
 
 
 def test_exchanged_maps_have_no_active_loss_and_identical_ones_are_not_exchanged():
     generator = torch.Generator().manual_seed(0)
     one, two = (torch.rand(2, 1, 5, 6, dtype=torch.float64, generator=generator) for _ in range(2))
-    assert fooled_maps.active((two, one), (one, two)).tolist() == [0, 0]
-    scaled = [fooled_maps.scaled(maps) for maps in (one, two)]
+    assert losses.active((two, one), (one, two)).tolist() == [0, 0]
+    scaled = [losses.stretch(maps) for maps in (one, two)]
     apart = (scaled[0] - scaled[1]).square().mean((1, 2, 3))
-    torch.testing.assert_close(fooled_maps.active((one, two), (one, two)), apart)
-    torch.testing.assert_close(fooled_maps.exchanged((one, two), (one, two)), apart)
-    torch.testing.assert_close(fooled_maps.exchanged((two, one), (one, two)), -apart)
+    torch.testing.assert_close(losses.active((one, two), (one, two)), apart)
+    torch.testing.assert_close(losses.exchange((one, two), (one, two)), apart)
+    torch.testing.assert_close(losses.exchange((two, one), (one, two)), -apart)
 
 
 def test_maps_of_zeros_and_constant_maps_have_finite_losses_and_slopes():
     before = torch.rand(2, 1, 6, 6, dtype=torch.float64)
     for value in (0.0, 2.0):
-        for kind in fooled_maps.KINDS.values():
+        for kind in losses.KINDS.values():
             now = torch.full_like(before, value).requires_grad_()
             loss = kind.loss((now, now), (before, before))
             assert bool(loss.isfinite().all())
@@ -117,7 +116,7 @@ def test_the_loss_of_maps_has_a_slope_by_every_weight(name, act):
     along = [torch.randn(w.shape, dtype=w.dtype, generator=generator) for w in weights]
 
     def loss(**options):
-        return fooled_maps.location((method.attribute(x, y, **options).abs().sum(1, keepdim=True),), ()).sum()
+        return losses.location((method.attribute(x, y, **options).abs().sum(1, keepdim=True),), ()).sum()
 
     def moved(length):
         with torch.no_grad():
@@ -175,7 +174,7 @@ def test_location_fools_every_map_while_accuracy_holds():
     assert found.success_rate > 0.9
     assert float((found.trace[0] <= 0.2).double().mean()) < 0.1
     x, y = OTHER
-    judged = fooled_maps.location((gradcam(found.model).attribute(x, y),), ())
+    judged = losses.location((gradcam(found.model).attribute(x, y),), ())
     torch.testing.assert_close(found.objective, judged, rtol=1e-9, atol=1e-12)
     assert torch.equal(found.success, judged <= 0.2)
     assert found.accuracy_after == float((found.model(x).argmax(1) == y).double().mean())
@@ -252,8 +251,7 @@ def test_seeds_decide_the_order_of_tensors():
 
 
 def test_tensors_are_shuffled_and_each_image_is_seen_once_an_epoch():
-    attack = ModelFooling(gradcam(), steps=1, batch_size=7)
-    batches = attack._batches("data", DATA, 3)
+    batches = repeat_batches("data", DATA, 3, torch.device("cpu"), batch_size=7, seed=0)
     for _ in range(2):
         epoch = [next(batches) for _ in range(4)]
         assert [len(x) for x, _ in epoch] == [7, 7, 7, 3]
@@ -262,7 +260,7 @@ def test_tensors_are_shuffled_and_each_image_is_seen_once_an_epoch():
         assert torch.equal(rows.sort(0).values, DATA[0].flatten(1).sort(0).values)
 
 
-def test_loaders_and_lists_are_read_again_and_used_up_iterators_are_told_of(caplog):
+def test_loaders_and_lists_are_read_again_and_used_up_iterators_are_reported(caplog):
     attack = ModelFooling(gradcam(), steps=5, lr=1e-3)
     listed = attack.fool(PAIRS, OTHER)
     loaded = attack.fool(DataLoader(TensorDataset(*DATA), 8), DataLoader(TensorDataset(*OTHER), 5))
@@ -361,7 +359,7 @@ def test_classes_that_the_model_has_not_are_refused():
         ModelFooling(gradcam(), kind="active", classes=(1, 3), steps=2).fool(DATA)
 
 
-def test_a_step_too_long_is_told_of():
+def test_a_step_too_long_is_reported():
     with pytest.raises(ValueError, match="the loss must stay finite"):
         ModelFooling(gradcam(), lr=1e300, steps=6).fool(DATA)
 

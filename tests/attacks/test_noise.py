@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.attacks.noise import Noise
-from moreaugrad.attacks.space import Space
+from moreaugrad.attacks.descent import Ball
+from moreaugrad.attacks.noise import RandomNoise
 
 WIDE = {"box": None}
 
@@ -35,7 +35,7 @@ def ones(x):
 
 def test_plain_noise_has_the_deviation_that_was_asked_for():
     x = images(2, (3, 60, 60)) * torch.tensor([1.0, 5.0], dtype=torch.float64).view(2, 1, 1, 1)
-    found = Noise(ones, 0.03, norm="plain", **WIDE).perturb(x)
+    found = RandomNoise(ones, 0.03, norm="plain", **WIDE).perturb(x)
     entries = x[0].numel()
     for row in range(2):
         change = (found.x - x)[row]
@@ -53,9 +53,9 @@ def test_plain_noise_has_the_deviation_that_was_asked_for():
 
 def test_plain_noise_is_linear_in_its_level_and_vanishes_with_it():
     x = images()
-    once, twice = (Noise(ones, level, norm="plain", **WIDE).perturb(x).x - x for level in (0.1, 0.2))
+    once, twice = (RandomNoise(ones, level, norm="plain", **WIDE).perturb(x).x - x for level in (0.1, 0.2))
     torch.testing.assert_close(twice, 2 * once, rtol=0, atol=1e-14)
-    nothing = Noise(ones, 1e-300, norm="plain", **WIDE).perturb(x)
+    nothing = RandomNoise(ones, 1e-300, norm="plain", **WIDE).perturb(x)
     assert torch.equal(nothing.x, x)
     assert not nothing.success.any()
     assert nothing.kept.all()
@@ -64,7 +64,7 @@ def test_plain_noise_is_linear_in_its_level_and_vanishes_with_it():
 
 def test_an_image_of_one_colour_has_no_range_and_is_not_moved():
     x = torch.full((1, 3, 4, 4), 0.5, dtype=torch.float64)
-    found = Noise(ones, 0.1, norm="plain").perturb(x)
+    found = RandomNoise(ones, 0.1, norm="plain").perturb(x)
     assert torch.equal(found.x, x)
     assert not found.success.any()
 
@@ -76,7 +76,7 @@ def test_plain_noise_changes_the_prediction_as_often_as_it_must():
     lead = float(model(x)[0, 1])
     assert lead > 0
     wanted = 0.5 * math.erfc(lead / (level * float(w.norm())) / math.sqrt(2))
-    runs = [Noise(model, level, seed=seed, norm="plain", **WIDE).perturb(x) for seed in range(1500)]
+    runs = [RandomNoise(model, level, seed=seed, norm="plain", **WIDE).perturb(x) for seed in range(1500)]
     changed = sum(float(~run.kept) for run in runs) / len(runs)
     assert abs(changed - wanted) < 4 * math.sqrt(wanted * (1 - wanted) / len(runs))
     assert 0.1 < wanted < 0.5
@@ -90,7 +90,7 @@ def test_plain_noise_changes_the_prediction_as_often_as_it_must():
 @pytest.mark.parametrize("shape", [(3, 8, 8), (17,)])
 def test_the_norm_is_exact(norm, shape):
     x = images(3, shape)
-    found = Noise(ones, 0.7, norm=norm, **WIDE).perturb(x)
+    found = RandomNoise(ones, 0.7, norm=norm, **WIDE).perturb(x)
     torch.testing.assert_close(getattr(found, norm), torch.full((3,), 0.7, dtype=torch.float64), rtol=1e-12, atol=0)
     torch.testing.assert_close(found.objective, -getattr(found, norm))
     assert found.success.all()
@@ -102,7 +102,7 @@ def test_the_norm_is_exact(norm, shape):
 
 def test_directions_are_spread_evenly_over_the_sphere():
     x = torch.zeros(1, 3, dtype=torch.float64)
-    draws = torch.cat([Noise(ones, 1.0, norm="l2", seed=seed, **WIDE).perturb(x).x for seed in range(800)])
+    draws = torch.cat([RandomNoise(ones, 1.0, norm="l2", seed=seed, **WIDE).perturb(x).x for seed in range(800)])
     assert (draws.mean(0).abs() < 4 * math.sqrt(1 / 3 / 800)).all()
     # by Archimedes each coordinate of a uniform point of the sphere is uniform in (-1, 1)
     for quantile in (0.25, 0.5, 0.75):
@@ -114,13 +114,13 @@ def test_draws_are_repeated_until_the_prediction_is_kept(norm):
     """Each image takes the first of the shared draws that its own prediction survives."""
     x = images(6, (5,)) - 0.5
     model, epsilon = linear([1.0, -2.0, 0.5, 1.0, -1.0], 0.1), 1.5
-    found = Noise(model, epsilon, norm=norm, seed=3, **WIDE).perturb(x)
+    found = RandomNoise(model, epsilon, norm=norm, seed=3, **WIDE).perturb(x)
     clean, used = model(x).argmax(1), set()
-    space = Space(x, epsilon, norm)
+    ball = Ball(x, epsilon, norm)
     for row in range(6):
-        draw = next(n for n in range(100) if model(space.random(3, n))[row].argmax() == clean[row])
+        draw = next(n for n in range(100) if model(ball.random_point(3, n))[row].argmax() == clean[row])
         used.add(draw)
-        assert torch.equal(found.x[row], space.random(3, draw)[row])
+        assert torch.equal(found.x[row], ball.random_point(3, draw)[row])
     assert len(used) > 1  # or the test would say nothing of the repetition
     assert found.kept.all()
     assert found.success.all()
@@ -139,7 +139,7 @@ def test_draws_end_after_their_number_and_leave_the_image():
         return torch.stack([-value, value], 1)
 
     x = torch.stack([first + 10, x[1], first - 10])
-    found = Noise(stubborn, 0.1, norm="l2", tries=7, **WIDE).perturb(x)
+    found = RandomNoise(stubborn, 0.1, norm="l2", tries=7, **WIDE).perturb(x)
     assert torch.equal(found.success, torch.tensor([True, False, True]))
     assert torch.equal(found.x[1], x[1])
     assert found.kept.all()
@@ -150,7 +150,7 @@ def test_draws_end_after_their_number_and_leave_the_image():
 @pytest.mark.parametrize("norm", ["plain", "l2", "linf"])
 def test_the_box_holds_and_the_seed_decides(norm):
     x = images()
-    attack = Noise(ones, 0.4, norm=norm, box=(0.0, 1.0), seed=5)
+    attack = RandomNoise(ones, 0.4, norm=norm, box=(0.0, 1.0), seed=5)
     found = attack.perturb(x)
     assert found.x.min() >= 0
     assert found.x.max() <= 1
@@ -159,14 +159,14 @@ def test_the_box_holds_and_the_seed_decides(norm):
     before = torch.get_rng_state()
     assert torch.equal(found.x, attack.perturb(x).x)
     assert torch.equal(torch.get_rng_state(), before)
-    assert not torch.equal(found.x, Noise(ones, 0.4, norm=norm, box=(0.0, 1.0), seed=6).perturb(x).x)
+    assert not torch.equal(found.x, RandomNoise(ones, 0.4, norm=norm, box=(0.0, 1.0), seed=6).perturb(x).x)
 
 
 @pytest.mark.parametrize("norm", ["plain", "l2", "linf"])
 def test_an_image_alone_gets_what_it_gets_in_a_batch(norm):
     x = images(5, (7,)) - 0.5
     model = linear(torch.arange(7.0) - 3, 0.2)
-    attack = Noise(model, 1.2, norm=norm, **WIDE)
+    attack = RandomNoise(model, 1.2, norm=norm, **WIDE)
     batch = attack.perturb(x)
     for row in range(5):
         alone = attack.perturb(x[row : row + 1])
@@ -177,8 +177,8 @@ def test_an_image_alone_gets_what_it_gets_in_a_batch(norm):
 def test_a_method_stands_for_its_model_and_nothing_is_left_behind():
     net = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3)).double().eval()
     x = images(2, (6,)).requires_grad_()
-    with_method = Noise(mg.METHODS["gradient"](net), 0.1).perturb(x, 1)
-    assert torch.equal(with_method.x, Noise(net, 0.1).perturb(x, 1).x)
+    with_method = RandomNoise(mg.METHODS["gradient"](net), 0.1).perturb(x, 1)
+    assert torch.equal(with_method.x, RandomNoise(net, 0.1).perturb(x, 1).x)
     assert torch.equal(with_method.target, torch.tensor([1, 1]))
     assert not with_method.x.requires_grad
     assert x.grad is None
@@ -199,26 +199,26 @@ def test_a_method_stands_for_its_model_and_nothing_is_left_behind():
 )
 def test_bad_options(wrong, words):
     with pytest.raises(ValueError, match=words):
-        Noise(ones, **{"epsilon": 0.1, **wrong})
+        RandomNoise(ones, **{"epsilon": 0.1, **wrong})
 
 
 def test_bad_inputs():
     with pytest.raises(TypeError, match="epsilon must be a number"):
-        Noise(ones, "0.1")
+        RandomNoise(ones, "0.1")
     with pytest.raises(ValueError, match="in the box"):
-        Noise(ones, 0.1, box=(0.0, 0.5)).perturb(images())
+        RandomNoise(ones, 0.1, box=(0.0, 0.5)).perturb(images())
     with pytest.raises(ValueError, match="a classifier"):
-        Noise(lambda x: x.flatten(1).sum(1, keepdim=True), 0.1).perturb(images())
+        RandomNoise(lambda x: x.flatten(1).sum(1, keepdim=True), 0.1).perturb(images())
     with pytest.raises(ValueError, match=r"target must lie in 0\.\.1"):
-        Noise(ones, 0.1).perturb(images(), 2)
+        RandomNoise(ones, 0.1).perturb(images(), 2)
 
 
 def test_the_length_is_exact_inside_a_box_too():
     """What clipping takes away is made up for in the same direction, as far as there is room."""
     x = torch.rand(3, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).round()  # at the walls
-    found = Noise(ones, 0.9, box=(0.0, 1.0)).perturb(x)
+    found = RandomNoise(ones, 0.9, box=(0.0, 1.0)).perturb(x)
     torch.testing.assert_close(found.l2, torch.full((3,), 0.9, dtype=torch.float64), rtol=1e-6, atol=0)
     assert found.x.min() >= 0
     assert found.x.max() <= 1
-    far = Noise(ones, 1e3, box=(0.0, 1.0)).perturb(x)
+    far = RandomNoise(ones, 1e3, box=(0.0, 1.0)).perturb(x)
     assert (far.l2 <= 3 * 64).all()

@@ -196,8 +196,8 @@ def test_maps_of_layers_are_drawn_too():
 )
 def test_slopes_of_the_objectives_are_right(attack):
     clean = pictures(2, size=5)
-    space = type("Space", (), {"x": clean})
-    fixed = attack.reference(clean, None, space)
+    ball = type("Ball", (), {"x": clean})
+    fixed = attack.reference(clean, None, ball)
     maps = pictures(2, seed=9, size=5).requires_grad_()
     assert torch.autograd.gradcheck(lambda m: attack.objective(m, fixed), maps)
 

@@ -6,8 +6,8 @@ from blob_network import averaging, blobs, flattening, same, state, trained
 from torch import nn
 from torch.nn import functional as F
 
-from moreaugrad.attacks.patch import Patch, inside
-from moreaugrad.attacks.result import strongest
+from moreaugrad.attacks.patch import Patch, share_inside
+from moreaugrad.attacks.result import strongest_attack
 from moreaugrad.methods import METHODS
 
 X, Y = blobs(4, seed=5)
@@ -32,14 +32,14 @@ def slow_share(net, x, t, mask):
 def test_the_share_counts_cells_by_how_much_of_them_is_covered():
     mask = torch.zeros(8, 8, dtype=torch.bool)
     mask[:4, :3] = True
-    assert inside(torch.ones(2, 1, 8, 8, dtype=torch.float64), mask).tolist() == [12 / 64] * 2
+    assert share_inside(torch.ones(2, 1, 8, 8, dtype=torch.float64), mask).tolist() == [12 / 64] * 2
     coarse = torch.zeros(3, 1, 4, 4, dtype=torch.float64)
     coarse[0, 0, 0, 0], coarse[1, 0, 0, 1], coarse[2, 0, 3, 3] = 2, 5, 1  # covered whole, by half, not at all
-    assert inside(coarse, mask).tolist() == [1, 0.5, 0]
+    assert share_inside(coarse, mask).tolist() == [1, 0.5, 0]
     coloured = torch.zeros(1, 3, 8, 8, dtype=torch.float64)
     coloured[0, 0, 0, 0], coloured[0, 1, 0, 0], coloured[0, 2, 7, 7] = -1, 1, 2  # channels do not cancel
-    assert float(inside(coloured, mask)) == 0.5
-    assert float(inside(torch.zeros(1, 1, 8, 8), mask)) == 0
+    assert float(share_inside(coloured, mask)) == 0.5
+    assert float(share_inside(torch.zeros(1, 1, 8, 8), mask)) == 0
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,8 @@ def test_a_huge_lam_goes_the_way_of_the_plain_patch_and_a_small_one_does_not():
 
 def test_the_hidden_patch_forces_the_class_as_often_and_hides():
     found = Patch(gradcam(), steps=40, step_size=0.15, size=6, box=BOX).perturb(X)
-    assert found.target_rate == found.plain_target_rate == 1
+    assert found.success.all()
+    assert found.plain_success.all()
     assert float(found.share.mean()) < 0.4 * float(found.plain_share.mean())
     assert bool((found.share < 0.5 * found.plain_share).all())
     net = trained()
@@ -132,12 +133,12 @@ def test_a_gradient_map_is_hidden_from_as_well(act):
     assert float(found.share[both].mean()) < 0.9 * float(found.plain_share[both].mean())
 
 
-def test_a_map_without_a_slope_is_told_of(caplog):
+def test_a_map_without_a_slope_is_reported(caplog):
     """The gradient of a network with kinks is constant between them: nothing leads to a hidden patch."""
-    for surrogate, told in (("softplus", False), (None, True)):
+    for surrogate, warns in (("softplus", False), (None, True)):
         caplog.clear()
         Patch(METHODS["gradient"](trained()), **FAST, compare=False, surrogate=surrogate).perturb(X)
-        assert ("the slope of the attack is zero everywhere" in caplog.text) is told
+        assert ("the slope of the attack is zero everywhere" in caplog.text) is warns
 
 
 def test_without_a_target_one_other_class_is_drawn():
@@ -177,7 +178,7 @@ def test_restarts_only_help_and_follow_their_seed():
 
 def test_of_patches_in_several_places_the_best_hidden_is_taken_for_each_image():
     found = [Patch(gradcam(), **FAST, position=at).perturb(X, (Y + 1) % 3) for at in ((0, 0), (10, 10), (5, 5))]
-    best, which = strongest(found)
+    best, which = strongest_attack(found)
     shares = torch.stack([torch.where(each.success, each.share, torch.inf) for each in found])
     assert torch.equal(which, shares.argmin(0))
     for row, place in enumerate(which.tolist()):
@@ -192,7 +193,7 @@ def test_a_hidden_patch_that_is_perfect_goes_no_further():
         net[-1].bias[0] = 1e3
     found = Patch(gradcam(net), **FAST, compare=False).perturb(X, 0)
     assert len(found.trace) == 1
-    assert found.target_rate == 1
+    assert found.success_rate == 1
     assert found.share.tolist() == [0] * 4
 
 
@@ -202,7 +203,8 @@ def test_a_class_that_no_patch_can_force_leaves_the_input():
         net[-1].weight[2].zero_()
         net[-1].bias[2] = -1e3
     found = Patch(gradcam(net), **FAST).perturb(X, 2)
-    assert found.target_rate == found.plain_target_rate == 0
+    assert not found.success.any()
+    assert not found.plain_success.any()
     assert torch.equal(found.x, X)
     assert bool(found.share.isnan().all())
     assert bool((found.objective >= 2).all())
@@ -220,14 +222,14 @@ def test_a_plain_patch_alone_costs_a_gradient_per_step_and_one_map():
     attack = Patch(gradcam(), **FAST | {"steps": 5}, hide=False)
     found = attack.perturb(X[:1], (Y[:1] + 1) % 3)
     assert found.plain_x is None
-    assert found.plain_target_rate is None
+    assert found.plain_success is None
     assert len(found.trace) == 7  # the start, and six looks
     assert found.gradients.tolist() == [5 + 1]
 
 
 def test_progress_counts_both_searches():
     seen = []
-    Patch(gradcam(), **FAST | {"steps": 3}).perturb(X[:2], callback=lambda *told: seen.append(told[:2]))
+    Patch(gradcam(), **FAST | {"steps": 3}).perturb(X[:2], callback=lambda *args: seen.append(args[:2]))
     assert seen == [(step, 8) for step in range(1, 9)]
 
 

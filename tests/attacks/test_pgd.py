@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import moreaugrad as mg
+from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.pgd import Pgd
-from moreaugrad.attacks.space import Space
 
 CAPTUM = "ignore:Input Tensor 0 did not already require gradients:UserWarning"  # of its own iterates
 W = torch.tensor([1.0, -2.0, 0.5, 3.0, -0.1], dtype=torch.float64)
@@ -167,16 +167,16 @@ def test_more_restarts_start_elsewhere_and_are_no_weaker():
     assert (three.objective[one.success] <= one.objective[one.success]).all()
     assert three.success[one.success].all()
     assert (three.objective < one.objective).any()
-    space = Space(x, 0.03, "linf")
-    assert not torch.equal(space.random(0, 0, surface=False), space.random(0, 1, surface=False))
+    ball = Ball(x, 0.03, "linf")
+    assert not torch.equal(ball.random_point(0, 0, surface=False), ball.random_point(0, 1, surface=False))
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_random_starts_fill_the_ball_evenly(norm):
     """In d dimensions a point of the cube has uniform entries; of the ball, (length / eps)^d is uniform."""
     x = torch.zeros(1, 3, dtype=torch.float64)
-    space = Space(x, 2.0, norm)
-    points = torch.cat([space.random(0, draw, surface=False) for draw in range(2000)])
+    ball = Ball(x, 2.0, norm)
+    points = torch.cat([ball.random_point(0, draw, surface=False) for draw in range(2000)])
     spread_out = (points / 2 + 1) / 2 if norm == "linf" else (points.norm(dim=1, keepdim=True) / 2) ** 3
     levels = torch.linspace(0.1, 0.9, 9, dtype=torch.float64)
     assert (spread_out.quantile(levels, 0) - levels[:, None]).abs().max() < 0.045
@@ -263,7 +263,7 @@ def test_a_slope_of_zero_is_mentioned(caplog):
 
 def test_callback_hears_of_every_look():
     heard = []
-    Pgd(network(), 0.1, steps=3, restarts=2).perturb(images(2), callback=lambda *told: heard.append(told))
+    Pgd(network(), 0.1, steps=3, restarts=2).perturb(images(2), callback=lambda *args: heard.append(args))
     assert [(step, total) for step, total, _ in heard] == [(n, 8) for n in range(1, 9)]
 
 

@@ -9,10 +9,9 @@ from oracles import soft_groups
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.attacks.goal import Misled, leads
-from moreaugrad.attacks.space import Space
-from moreaugrad.attacks.splitting import GroupSparse, Within
-from moreaugrad.attacks.structured import Shortest, Structured, narrowed, support
+from moreaugrad.attacks.class_attack import AttackedClassifier, margins
+from moreaugrad.attacks.descent import Ball
+from moreaugrad.attacks.structured import GroupAdmm, ShortestChange, Structured, SupportAdmm, next_weight, support
 from moreaugrad.envelope.groups import make_groups
 from moreaugrad.envelope.priors_group import Group
 
@@ -34,7 +33,7 @@ def solve(problem, slope, steps, like=A):
 @pytest.mark.parametrize(("gamma", "tau", "rho", "alpha"), [(2, 3, 15, 5), (0.7, 1.5, 4, 1), (2, 0, 15, 5)])
 def test_linear_loss_has_its_closed_form(official, gamma, tau, rho, alpha):
     """min a.z + gamma |z|^2 + tau sum |z_g| is -GST_tau(a) / (2 gamma), or half as much with the doubled block."""
-    found = solve(GroupSparse(FOUR, -WIDE, WIDE, gamma, tau, rho, alpha, official), lambda z: A, 1500)
+    found = solve(GroupAdmm(-WIDE, WIDE, gamma, rho, alpha, FOUR, tau, official), lambda z: A, 1500)
     wanted = -soft_groups(A, LABELS, tau) / (2 * gamma) / (2 if official else 1)
     for each in (found.z, *found.copies):
         torch.testing.assert_close(each, wanted, rtol=0, atol=1e-10)
@@ -48,7 +47,7 @@ def test_linear_loss_has_its_closed_form(official, gamma, tau, rho, alpha):
 
 def test_linear_loss_in_a_narrow_box():
     """Without groups (tau = 0) the solution is clipped entry by entry."""
-    found = solve(GroupSparse(FOUR, -0.1 * WIDE / 50, 0.3 * WIDE / 50, 2.0, 0.0, 15.0, 5.0), lambda z: A, 1500)
+    found = solve(GroupAdmm(-0.1 * WIDE / 50, 0.3 * WIDE / 50, 2.0, 15.0, 5.0, FOUR, 0.0), lambda z: A, 1500)
     torch.testing.assert_close(found.copies[1], (-A / 4).clamp(-0.1, 0.3), rtol=0, atol=1e-9)
     torch.testing.assert_close(found.copies[-1], found.copies[1], rtol=0, atol=1e-9)
 
@@ -60,7 +59,7 @@ def test_copies_meet_on_a_convex_loss_at_its_minimum():
     def slope(z):
         return torch.sigmoid((m * z).sum(1, keepdim=True) + 1) * m * 8
 
-    problem = GroupSparse(FOUR, -box, box, 2.0, 3.0, 15.0, 5.0)
+    problem = GroupAdmm(-box, box, 2.0, 15.0, 5.0, FOUR, 3.0)
     gaps = []
     for steps in (10, 40, 1000):
         found = solve(problem, slope, steps, m)
@@ -85,9 +84,9 @@ def test_copies_meet_on_a_convex_loss_at_its_minimum():
 def test_refinement_has_its_closed_form():
     """min a.z + gamma |z|^2 on a support: -a / (2 gamma) there, clipped; zero elsewhere."""
     chosen = (LABELS % 2 == 0).double().expand(3, 12)
-    found = solve(Within(chosen, -WIDE, WIDE, 0.5, 15.0, 5.0), lambda z: A, 1500)
+    found = solve(SupportAdmm(-WIDE, WIDE, 0.5, 15.0, 5.0, chosen), lambda z: A, 1500)
     torch.testing.assert_close(found.copies[-1], -A * chosen, rtol=0, atol=1e-9)
-    clipped = solve(Within(chosen, -WIDE / 50, WIDE / 50, 0.5, 15.0, 5.0), lambda z: A, 1500)
+    clipped = solve(SupportAdmm(-WIDE / 50, WIDE / 50, 0.5, 15.0, 5.0, chosen), lambda z: A, 1500)
     torch.testing.assert_close(clipped.copies[-1], (-A).clamp(-1, 1) * chosen, rtol=0, atol=1e-9)
 
 
@@ -106,7 +105,7 @@ def test_search_for_c_grows_then_halves_and_each_image_has_its_own():
     low, high, c = torch.zeros(3).double(), torch.full((3,), inf).double(), torch.ones(3).double()
     tried = [c]
     for _ in range(40):
-        low, high, c = narrowed(low, high, c, c >= needed)
+        low, high, c = next_weight(low, high, c, c >= needed)
         tried.append(c)
     assert [float(each[0]) for each in tried[:3]] == [1.0, 0.5, 0.25]
     assert [float(each[1]) for each in tried[:5]] == [1.0, 5.0, 25.0, 15.0, 20.0]
@@ -120,12 +119,12 @@ def test_the_shortest_success_is_kept_and_a_success_is_not_forgotten():
         asked.append(len(x))
         return torch.stack([1 - x[:, 0], x[:, 0] - 1], 1)
 
-    space = Space(torch.zeros(1, 2, dtype=torch.float64), 10.0, "linf")
+    ball = Ball(torch.zeros(1, 2, dtype=torch.float64), 10.0, "linf")
     zero = torch.tensor([0])
-    best, known = Shortest(space, Misled(model, zero, zero), 0.0), torch.tensor([False])
+    best, known = ShortestChange(ball, AttackedClassifier(model, zero, zero), 0.0), torch.tensor([False])
     seen = []
     for size in (0.5, 2.0, 3.0, 0.7, 1.5):
-        known = best.offer(torch.tensor([[size, 0.0]], dtype=torch.float64), known)
+        known = best.update(torch.tensor([[size, 0.0]], dtype=torch.float64), known)
         seen.append((bool(known), float(best.length), len(asked)))
     # the third is longer than what is known to succeed, so the model is not asked; the fourth is asked about, and fails
     assert seen == [(False, torch.inf, 1), (True, 2.0, 2), (True, 2.0, 2), (True, 2.0, 3), (True, 1.5, 4)]
@@ -243,7 +242,7 @@ def test_ball_box_goal_and_confidence_hold(goal, confidence):
     won = found.success
     assert won.any()
     named = found.target if goal is None else torch.as_tensor(goal).expand(4)
-    margin = leads(logits, named) * (-1 if goal is None else 1)
+    margin = margins(logits, named) * (-1 if goal is None else 1)
     assert (margin[won] >= confidence).all()
     assert torch.equal(won, (logits.argmax(1) == named) == (goal is not None))
     assert torch.equal(found.x[~won], x[~won])
@@ -257,11 +256,11 @@ def test_ball_box_goal_and_confidence_hold(goal, confidence):
 
 def test_the_margin_and_its_gradient():
     logits = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, -1.0]], dtype=torch.float64)
-    assert leads(logits, torch.tensor([0, 0])).tolist() == [1.0, -5.0]
+    assert margins(logits, torch.tensor([0, 0])).tolist() == [1.0, -5.0]
     model, x = network(), images(3)
     attack = Structured(model, 0.4, goal=[1, 2, 3])
-    victim = attack._victim(x, model(x).argmax(1), model(x))
-    value, grad = victim.lead(x).value_and_grad(x)
+    attacked = attack.make_model(x, model(x).argmax(1), model(x))
+    value, grad = attacked.margin_score(x).value_and_grad(x)
     leaf = x.clone().requires_grad_()
     for row, goal in enumerate([1, 2, 3]):
         wanted = model(leaf)[row]
@@ -293,7 +292,7 @@ def test_what_is_wrong_already_needs_no_change():
 def test_the_published_budget_and_the_callback():
     heard = []
     attack = Structured(network(), 0.4, groups=2, rounds=3, iterations=10, growing=True, refine=False, box=None)
-    found = attack.perturb(images(1), callback=lambda *told: heard.append(told[:2]))
+    found = attack.perturb(images(1), callback=lambda *args: heard.append(args[:2]))
     assert (found.gradients == 10 + 20 + 30).all()
     assert heard == [(1, 3), (2, 3), (3, 3)]
 

@@ -16,14 +16,14 @@ from attacked_networks import (
     pictures,
     snapshot,
 )
+from failing_calls import fail_at_each_call
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.attacks.descent import Aim, ShrinkingSteps, SignSteps, descend
-from moreaugrad.attacks.space import Space, distance
-from moreaugrad.attacks.topk import TopK, largest
+from moreaugrad.attacks.descent import Ball, Objective, ShrinkingSteps, SignSteps, descend, distance
+from moreaugrad.attacks.topk import TopK, largest_entries
 
 N = 12
 D = torch.linspace(0.5, 2.0, N, dtype=torch.float64) * torch.tensor([1.0, -1.0] * (N // 2), dtype=torch.float64)
@@ -145,8 +145,8 @@ def test_which_entries_are_the_largest():
     size = torch.tensor([[3.0, 0.0, 3.0, 1.0, 0.0, 2.0, 5.0, 0.0, 0.0, 4.0]])
     alive = [6, 9, 0, 2, 5, 3]
     for k, count in ((1, 1), (2, 2), (3, 3), (9, 6), (0.2, 2), (0.01, 1), (1.0, 6), (None, 2)):
-        assert largest(size, k)[0].nonzero().flatten().tolist() == sorted(alive[:count]), k
-    assert largest(torch.zeros(2, 5), None).sum() == 0
+        assert largest_entries(size, k)[0].nonzero().flatten().tolist() == sorted(alive[:count]), k
+    assert largest_entries(torch.zeros(2, 5), None).sum() == 0
 
 
 # ---- slopes
@@ -313,21 +313,21 @@ rows = st.lists(st.floats(-3, 3), min_size=4, max_size=4)
 @given(x=rows, at=rows, other=rows, epsilon=st.floats(0.01, 3), norm=st.sampled_from(["l2", "linf"]))
 def test_projection_is_the_nearest_point_of_the_ball(x, at, other, epsilon, norm):
     x, at, other = (torch.tensor([v], dtype=torch.float64) for v in (x, at, other))
-    space = Space(x, epsilon, norm)
-    found = space.project(at)
-    assert space.length(found) <= epsilon * (1 + 1e-12) + 1e-15
-    rival = space.project(other)  # any point of the ball
+    ball = Ball(x, epsilon, norm)
+    found = ball.project(at)
+    assert ball.length(found) <= epsilon * (1 + 1e-12) + 1e-15
+    rival = ball.project(other)  # any point of the ball
     assert (found - at).norm() <= (rival - at).norm() + 1e-12
-    torch.testing.assert_close(space.project(found), found)
+    torch.testing.assert_close(ball.project(found), found)
 
 
 @given(x=rows, at=rows, epsilon=st.floats(0.01, 3), norm=st.sampled_from(["l2", "linf"]))
 def test_box_never_leaves_the_ball(x, at, epsilon, norm):
     x, at = (torch.tensor([v], dtype=torch.float64) for v in (x, at))
     x = x.clamp(-1, 2)
-    space = Space(x, epsilon, norm, torch.tensor(-1.0).double(), torch.tensor(2.0).double())
-    found = space.project(at)
-    assert space.length(found) <= epsilon * (1 + 1e-12) + 1e-15
+    ball = Ball(x, epsilon, norm, torch.tensor(-1.0).double(), torch.tensor(2.0).double())
+    found = ball.project(at)
+    assert ball.length(found) <= epsilon * (1 + 1e-12) + 1e-15
     assert bool(((found >= -1) & (found <= 2)).all())
     if norm == "linf":
         wanted = at.maximum((x - epsilon).clamp(min=-1)).minimum((x + epsilon).clamp(max=2))
@@ -336,20 +336,20 @@ def test_box_never_leaves_the_ball(x, at, epsilon, norm):
 
 def test_random_points_are_uniform_and_the_same_for_every_image():
     x = torch.zeros(2, 3, dtype=torch.float64)
-    space = Space(x, 2.0, "l2")
-    drawn = torch.stack([space.random(0, draw)[0] for draw in range(500)])
+    ball = Ball(x, 2.0, "l2")
+    drawn = torch.stack([ball.random_point(0, draw)[0] for draw in range(500)])
     torch.testing.assert_close(drawn.norm(dim=1), torch.full((500,), 2.0, dtype=torch.float64))
     assert drawn.mean(0).abs().max() < 4 * 2 / math.sqrt(3 * 500)
-    inner = torch.stack([space.random(0, draw, surface=False)[0] for draw in range(500)]).norm(dim=1)
+    inner = torch.stack([ball.random_point(0, draw, surface=False)[0] for draw in range(500)]).norm(dim=1)
     assert float((inner / 2).pow(3).mean()) == pytest.approx(0.5, abs=4 / math.sqrt(12 * 500))  # uniform in volume
     assert (inner <= 2).all()
-    cube = Space(x, 2.0, "linf")
-    corner, point = cube.random(5, 1), cube.random(5, 1, surface=False)
+    cube = Ball(x, 2.0, "linf")
+    corner, point = cube.random_point(5, 1), cube.random_point(5, 1, surface=False)
     assert corner.abs().eq(2).all()
     assert point.abs().max() < 2
-    for one in (space.random(0, 0), corner, point):
+    for one in (ball.random_point(0, 0), corner, point):
         assert torch.equal(one[0], one[1])
-    assert torch.equal(Space(x[:1], 2.0, "l2").random(0, 9), space.random(0, 9)[:1])
+    assert torch.equal(Ball(x[:1], 2.0, "l2").random_point(0, 9), ball.random_point(0, 9)[:1])
 
 
 @pytest.mark.parametrize(
@@ -392,15 +392,15 @@ def test_a_hair_outside_the_box_is_no_error_and_not_moved_by_the_box():
 
 def test_the_loop_keeps_the_best_valid_point_and_copes_with_nan():
     x = torch.zeros(2, 1, dtype=torch.float64)
-    space = Space(x, 1.0, "linf")
+    ball = Ball(x, 1.0, "linf")
 
     def slope(at):
         grad = torch.full_like(at, -1.0)
         grad[1] = torch.nan
         return -at[:, 0], grad
 
-    aim = Aim(value=lambda at: -at[:, 0], slope=slope, valid=lambda at: at[:, 0] < 0.75)
-    found = descend(space, aim, SignSteps(0.25), steps=6)
+    objective = Objective(value=lambda at: -at[:, 0], value_and_grad=slope, is_valid=lambda at: at[:, 0] < 0.75)
+    found = descend(ball, objective, SignSteps(0.25), steps=6, restarts=1, seed=0)
     assert found.x.flatten().tolist() == [0.5, 0.0]
     assert found.objective.tolist() == [-0.5, 0.0]
     assert found.trace[:, 0].tolist() == [0, 0, -0.25, -0.5, -0.5, -0.5, -0.5, -0.5]
@@ -415,8 +415,8 @@ def test_a_last_digit_of_the_slope_is_no_success():
     def value(at):
         return 1 - drop * at[:, 0]
 
-    aim = Aim(value, lambda at: (value(at) - 1e-9, -torch.ones_like(at)), lambda at: at[:, 0] <= 2)
-    found = descend(Space(x, 1.0, "linf"), aim, SignSteps(0.5), steps=3)
+    objective = Objective(value, lambda at: (value(at) - 1e-9, -torch.ones_like(at)), lambda at: at[:, 0] <= 2)
+    found = descend(Ball(x, 1.0, "linf"), objective, SignSteps(0.5), steps=3, restarts=1, seed=0)
     assert found.x.flatten().tolist() == [0.0, 1.0]
     assert found.objective.tolist() == [1.0, 0.5]
     assert (found.trace.diff(dim=0) <= 0).all()
@@ -426,10 +426,14 @@ def test_a_last_digit_of_the_slope_is_no_success():
 def test_shrinking_steps_are_halved_until_valid_row_by_row():
     x = torch.zeros(3, 1, dtype=torch.float64)
     limits = torch.tensor([1.0, 0.3, 1e-9], dtype=torch.float64)
-    aim = Aim(lambda at: -at[:, 0], lambda at: (-at[:, 0], -torch.ones_like(at)), lambda at: at[:, 0] < limits)
-    moved = ShrinkingSteps().move(Space(x, 0.8, "l2"), aim, x, -torch.ones_like(x), step=0)
+    objective = Objective(
+        lambda at: -at[:, 0], lambda at: (-at[:, 0], -torch.ones_like(at)), lambda at: at[:, 0] < limits
+    )
+    moved = ShrinkingSteps().step(Ball(x, 0.8, "l2"), objective, x, -torch.ones_like(x), number=0)
     assert moved.flatten().tolist() == [0.8, 0.2, 0.0]
-    assert ShrinkingSteps().move(Space(x, 0.8, "l2"), aim, x, -torch.ones_like(x), step=3)[0] == pytest.approx(0.2)
+    assert ShrinkingSteps().step(Ball(x, 0.8, "l2"), objective, x, -torch.ones_like(x), number=3)[0] == pytest.approx(
+        0.2
+    )
 
 
 # ---- several attacks together
@@ -438,7 +442,7 @@ def test_shrinking_steps_are_halved_until_valid_row_by_row():
 def test_strongest_chooses_for_each_image_among_what_is_valid():
     net, x = convolutional().double(), pictures(6)
     found = [TopK(mg.Gradient(net), 1.0, k=20, steps=3, seed=seed).perturb(x) for seed in range(3)]
-    best, which = mg.strongest(found)
+    best, which = mg.strongest_attack(found)
     table = torch.stack([each.objective for each in found])
     assert torch.equal(which, table.argmin(0))
     assert len(which.unique()) > 1
@@ -449,7 +453,7 @@ def test_strongest_chooses_for_each_image_among_what_is_valid():
     assert torch.equal(best.gradients, found[0].gradients * 3)
     assert torch.equal(best.trace[-1], best.objective)
     assert (best.trace.diff(dim=0) <= 0).all()
-    _, longest = mg.strongest(found, by=[-each.l2 for each in found])
+    _, longest = mg.strongest_attack(found, by=[-each.l2 for each in found])
     assert torch.equal(longest, torch.stack([each.l2 for each in found]).argmax(0))
 
 
@@ -457,13 +461,13 @@ def test_strongest_never_takes_an_attack_that_failed():
     net, x = convolutional().double(), pictures(2)
     good = TopK(mg.Gradient(net), 0.5, k=20, steps=5).perturb(x)
     flat = TopK(mg.Gradient(net), 1e-9, k=20, steps=5, surrogate=None).perturb(x)
-    best, which = mg.strongest([flat, good], by=[torch.zeros(2), torch.ones(2)])
+    best, which = mg.strongest_attack([flat, good], by=[torch.zeros(2), torch.ones(2)])
     assert which.tolist() == [1, 1]
     assert torch.equal(best.x, good.x)
-    none, _ = mg.strongest([flat, flat])
+    none, _ = mg.strongest_attack([flat, flat])
     assert torch.equal(none.x, x)
     assert not none.success.any()
-    alone, _ = mg.strongest([good])
+    alone, _ = mg.strongest_attack([good])
     assert torch.equal(alone.x, good.x)
 
 
@@ -549,53 +553,38 @@ def test_models_lists_and_scores_of_one_class_are_refused():
 
 @pytest.mark.parametrize("options", [{}, {"rule": "sign"}, {"norm": "linf", "box": (-9.0, 9.0)}])
 def test_nothing_is_left_behind_after_an_exception_at_any_call(options):
-    class Failing(Exception):
-        pass
-
-    calls = {"left": 10**9, "made": 0}
-
-    def count(v):
-        calls["made"] += 1
-        if calls["made"] > calls["left"]:
-            raise Failing
-
     net, x = convolutional().double(), pictures(2).requires_grad_()
     net[0].weight.requires_grad_(False)
     net[-1].weight.grad = torch.ones_like(net[-1].weight)
     before = snapshot(net, x)
 
-    def perturb():  # a method anew each time: one that has run before is ready, and makes fewer calls
-        method = mg.SmoothGrad(Seeing(net, count), mg.Smoothing(samples=2))
+    def perturb(counter):  # a new method each time: one that has run before is prepared, and makes fewer calls
+        method = mg.SmoothGrad(Seeing(net, counter), mg.Smoothing(samples=2))
         TopK(method, 1.0, k=20, steps=1, **options).perturb(x)
 
-    perturb()
-    assert_same(before, snapshot(net, x))
-    for left in range(calls["made"]):
-        calls.update(left=left, made=0)
-        with pytest.raises(Failing):
-            perturb()
-        assert_same(before, snapshot(net, x))
+    fail_at_each_call(perturb, lambda: assert_same(before, snapshot(net, x)))
 
 
 def test_an_attack_does_not_draw_the_noise_of_the_method():
     """With the same seed on both sides: the attacker would move along the very vectors that are averaged over."""
-    from moreaugrad.attacks.space import Space
     from moreaugrad.model.noise import antithetic
 
     x = torch.zeros(1, 3, 8, 8)
     theirs = antithetic((3, 8, 8), 64, 0, 0, x).flatten(1)
-    ours = torch.cat([Space(x, 1.0, "l2").random(0, draw) for draw in range(20)]).flatten(1)
+    ours = torch.cat([Ball(x, 1.0, "l2").random_point(0, draw) for draw in range(20)]).flatten(1)
     assert torch.cosine_similarity(ours[:, None], theirs[None], dim=2).abs().max() < 0.5
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @pytest.mark.parametrize("epsilon", [1e-3, 8 / 255, 0.5])
 def test_rounding_does_not_leave_the_ball(norm, epsilon):
-    from moreaugrad.attacks.space import Space
 
     x = 1.5 * torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    space = Space(x, epsilon, norm)
-    for at in (space.project(x + torch.randn(x.shape, generator=torch.Generator().manual_seed(1))), space.random(0, 0)):
+    ball = Ball(x, epsilon, norm)
+    for at in (
+        ball.project(x + torch.randn(x.shape, generator=torch.Generator().manual_seed(1))),
+        ball.random_point(0, 0),
+    ):
         delta = (at.double() - x.double()).flatten(1)
         length = delta.norm(dim=1) if norm == "l2" else delta.abs().amax(1)
         assert length.max() <= epsilon * (1 + 1e-6)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.methods.mask_network.checks import classifier
+from moreaugrad.methods.mask_network.encoder import find_classifier
 from moreaugrad.training.mask_loop import fresh
 from moreaugrad.training.mask_recipe import Recipe
 
@@ -53,9 +53,9 @@ def test_inputs_and_targets(name, x, target, kind, says):
         model = PICTURES
         x = x.view(len(x), 1, 2, 3) if isinstance(x, torch.Tensor) and x.shape[1:] == (6,) else x
     if name == "mask_network":
-        options["network"] = fresh(Recipe(width=8), classifier(model), torch.zeros(2, 1, 2, 3))[0].eval()
+        options["network"] = fresh(Recipe(width=8), find_classifier(model), torch.zeros(2, 1, 2, 3))[0].eval()
     with pytest.raises(kind, match=says):
-        mg.METHODS[name](model, **options).attribute(x, target)
+        mg.METHODS[name](model, **options).attribute(x, target=target)
 
 
 def test_captums_rule_for_a_missing_target():

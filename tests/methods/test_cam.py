@@ -1,6 +1,7 @@
 """CAM, Grad-CAM, Grad-CAM++: closed forms, exact derivatives, other libraries, real networks, nothing left behind."""
 
 import math
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +13,8 @@ from torch.nn import functional as F
 from torchvision import models
 
 import moreaugrad as mg
-from moreaugrad.methods.cam import Cam, GradCam, GradCamPlusPlus
-from moreaugrad.methods.layer_search import grid, layout
+from moreaugrad.methods.cam.cam import Cam, GradCam, GradCamPlusPlus
+from moreaugrad.methods.cam.layer_search import layout, patch_grid
 from moreaugrad.methods.normgrad.normgrad import NormGrad
 from moreaugrad.model.surgery import out_of_place
 
@@ -349,12 +350,12 @@ def test_swin_keeps_its_channels_last():
 
 
 def test_grids_and_layouts():
-    assert grid(197, (224, 224)) == (14, 14)
-    assert grid(201, (224, 224)) == (14, 14)  # a class token and four registers
-    assert grid(25, (96, 64)) == (6, 4)
-    assert grid(49, (224, 224)) == (7, 7)
-    assert grid(1, (224, 224)) is None
-    assert grid(80, (224, 224)) is None  # 8 x 8 leaves too many over
+    assert patch_grid(197, (224, 224)) == (14, 14)
+    assert patch_grid(201, (224, 224)) == (14, 14)  # a class token and four registers
+    assert patch_grid(25, (96, 64)) == (6, 4)
+    assert patch_grid(49, (224, 224)) == (7, 7)
+    assert patch_grid(1, (224, 224)) is None
+    assert patch_grid(80, (224, 224)) is None  # 8 x 8 leaves too many over
     for shape, wanted in {
         (2, 768, 7, 7): (7, 7),
         (2, 7, 7, 768): (7, 7),
@@ -578,3 +579,30 @@ def test_bad_options():
         GradCamPlusPlus(averaging(), normalise_alpha=1)
     with pytest.raises(ValueError, match="training mode"):
         GradCam(models.resnet18()).attribute(images(1, 64, dtype=torch.float32), 1)
+
+
+@EVERY
+def test_layers_may_be_modules(method):
+    net, x = averaging(), images()
+    found = method(net, net[3])
+    assert torch.equal(found.attribute(x, C), method(net, "3").attribute(x, C))
+    assert torch.equal(pickle.loads(pickle.dumps(found)).attribute(x, C), found.attribute(x, C))
+    assert "3" in str(found.options()["layers" if method is NormGrad else "layer"])
+    with pytest.raises(ValueError, match="got a ReLU that is not part of it"):
+        method(net, nn.ReLU())
+
+
+def test_captums_positional_arguments():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = averaging()
+
+        def forward(self, v, scale):
+            return self.net(v) * scale[:, None]
+
+    net, x, scale = Scaled().eval(), images(), torch.tensor([1.0, 2.0, -3.0], dtype=torch.float64)
+    theirs = LayerGradCam(net, net.net[3]).attribute(x, C, scale)
+    ours = GradCam(net, net.net[3], relu=False).explain(x, C, scale).coarse
+    close(ours, theirs.detach())
+    assert torch.equal(GradCam(net, net.net[3]).attribute(x, C, scale), GradCam(net, "net.3").attribute(x, C, scale))

@@ -13,7 +13,7 @@ from captum.metrics import infidelity, sensitivity_max
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.methods.mask_network.checks import classifier
+from moreaugrad.methods.mask_network.encoder import find_classifier
 from moreaugrad.model import targets
 from moreaugrad.training.mask_loop import fresh
 from moreaugrad.training.mask_recipe import Recipe
@@ -84,7 +84,7 @@ class Seeing(nn.Module):
 def masking(net):
     """A mask network for this model, untrained."""
     like = next(net.parameters())
-    return fresh(Recipe(width=8), classifier(net), like.new_zeros(2, 3, 16, 16).detach())[0].eval()
+    return fresh(Recipe(width=8), find_classifier(net), like.new_zeros(2, 3, 16, 16).detach())[0].eval()
 
 
 def shape_of(name, x):
@@ -117,7 +117,7 @@ def test_map_has_the_inputs_shape_and_explain_says_the_same(name, net, x):
     found = method.explain(x)
     predicted = net(x).argmax(1)
     assert torch.equal(found.target, predicted)
-    assert torch.equal(method.attribute(x, predicted), found.map)
+    assert torch.equal(method.attribute(x, target=predicted), found.map)
     assert found.map.shape == shape_of(name, x)
     output = net(x).detach().softmax(1) if method.score == "prob" else net(x).detach()
     torch.testing.assert_close(found.score, output.gather(1, predicted[:, None])[:, 0])
@@ -135,7 +135,7 @@ def test_captum_accepts_it(name, net, x):
     assert tunnel.shape == shape_of(name, x)
     sensitivity = sensitivity_max(method.attribute, x, target=1, n_perturb_samples=2)
     assert sensitivity.shape == (3,)
-    maps = method.attribute(x, 1)
+    maps = method.attribute(x, target=1)
 
     def perturb(inputs):
         noise = 0.01 * torch.randn_like(inputs)
@@ -174,9 +174,9 @@ def test_targets_agree_with_captum(shape, target):
 @EVERY
 def test_each_image_follows_its_own_target(name, net, x):
     wanted = [3, 0, 4]
-    maps = make(name, net).attribute(x, wanted)
+    maps = make(name, net).attribute(x, target=wanted)
     for row, target in enumerate(wanted):
-        torch.testing.assert_close(maps[row : row + 1], make(name, net).attribute(x[row : row + 1], target))
+        torch.testing.assert_close(maps[row : row + 1], make(name, net).attribute(x[row : row + 1], target=target))
 
 
 @EVERY
@@ -184,9 +184,9 @@ def test_arguments_follow_their_image(name, net, x):
     if name == "cam":
         pytest.skip("its output must be the linear head's own")
     scale = torch.tensor([1.0, 2.0, -3.0])
-    scaled = make(name, net).attribute(x, 1, scale)
+    scaled = make(name, net).attribute(x, target=1, additional_forward_args=scale)
     for row in range(3):
-        one = make(name, net).attribute(x[row : row + 1], 1, (scale[row : row + 1],))
+        one = make(name, net).attribute(x[row : row + 1], target=1, additional_forward_args=(scale[row : row + 1],))
         torch.testing.assert_close(scaled[row : row + 1], one)
 
 
@@ -230,7 +230,7 @@ def test_half_precision_models(name, dtype):
     x = torch.randn(2, 64, dtype=dtype)
     found = make(name, linear).explain(x, 1)
     assert found.map.dtype == torch.float32
-    assert make(name, linear).attribute(x, 1).dtype == dtype
+    assert make(name, linear).attribute(x, target=1).dtype == dtype
     kept = found.map != 0
     if name == "sparse_moreau":
         assert 0.2 < kept.float().mean() <= 0.25  # entries of half precision tie
@@ -263,14 +263,14 @@ def test_no_more_rows_than_asked_ever_reach_the_model(name, net, x, bound):
     recording = Seeing(net, lambda v: rows.append(len(v)))
     method, least = make(name, recording), 2 if name in PAIRS else 1
     rows.clear()
-    maps = method.attribute(x, 1, internal_batch_size=bound)
+    maps = method.attribute(x, target=1, internal_batch_size=bound)
     assert max(rows) <= max(bound, least)
     together = set(rows)
     method = make(name, recording)
     rows.clear()
-    method.attribute(x[:1], 1, internal_batch_size=bound)
+    method.attribute(x[:1], target=1, internal_batch_size=bound)
     assert set(rows) == together  # the same shapes in any company, or rounding would follow it
-    whole = make(name, net).attribute(x, 1)
+    whole = make(name, net).attribute(x, target=1)
     assert (maps - whole).norm() <= 1e-3 * whole.norm()
 
 
@@ -301,20 +301,20 @@ def test_out_of_memory_halves_the_rows(net, x, caplog):
 def test_convergence_delta(name, net, x):
     method = make(name, net)
     if method.has_convergence_delta():
-        _, delta = method.attribute(x, 1, return_convergence_delta=True)
+        _, delta = method.attribute(x, target=1, return_convergence_delta=True)
         assert delta.shape == (3,)
     else:
         with pytest.raises(ValueError, match="no convergence delta"):
-            method.attribute(x, 1, return_convergence_delta=True)
+            method.attribute(x, target=1, return_convergence_delta=True)
 
 
 @EVERY
 def test_progress_is_told(name, net, x, capsys):
     steps = []
-    make(name, net).attribute(x, 1, callback=lambda step, total, info: steps.append((step, total)))
+    make(name, net).attribute(x, target=1, callback=lambda step, total, info: steps.append((step, total)))
     assert steps[-1][0] == steps[-1][1]
     assert [step for step, _ in steps] == sorted(step for step, _ in steps)
-    make(name, net).attribute(x, 1, show_progress=True)
+    make(name, net).attribute(x, target=1, show_progress=True)
     assert "step" in capsys.readouterr().err
 
 
@@ -382,11 +382,11 @@ def test_nothing_is_left_behind_after_an_exception_at_any_call(name, net, x):
 
 @EVERY
 def test_works_where_gradients_are_switched_off(name, net, x):
-    wanted = make(name, net).attribute(x, 1)
+    wanted = make(name, net).attribute(x, target=1)
     with torch.no_grad():
-        assert torch.equal(make(name, net).attribute(x, 1), wanted)
+        assert torch.equal(make(name, net).attribute(x, target=1), wanted)
     with torch.inference_mode():
-        assert torch.equal(make(name, net).attribute(x.clone(), 1), wanted)
+        assert torch.equal(make(name, net).attribute(x.clone(), target=1), wanted)
 
 
 def test_import_touches_nothing():
@@ -422,17 +422,17 @@ def test_models_that_view_their_activations(name, x):
         pytest.skip("its head must be a mean over positions")
     viewing, reshaping = Flat(True).eval(), Flat(False).eval()
 
-    found = make(name, viewing).attribute(x, 1)
-    torch.testing.assert_close(found, make(name, reshaping).attribute(x, 1), rtol=1e-3, atol=1e-6)
+    found = make(name, viewing).attribute(x, target=1)
+    torch.testing.assert_close(found, make(name, reshaping).attribute(x, target=1), rtol=1e-3, atol=1e-6)
 
 
 def test_numbers_of_numpy_and_odd_forms(net, x):
     wanted = mg.SparseMoreauGrad(net, rho=1.0, eta=1e-4, budget=64).attribute(x, [1, 2, 4])
     assert wanted.any()
     method = mg.SparseMoreauGrad(net, rho=np.float64(1.0), eta=np.float64(1e-4), budget=np.int64(64), seed=np.int64(0))
-    assert torch.equal(method.attribute(x, np.array([1, 2, 4])), wanted)
-    assert torch.equal(method.attribute(x, torch.tensor([1, 2, -1])), wanted)
-    assert torch.equal(method.attribute(x, [1, 2, -1]), wanted)
+    assert torch.equal(method.attribute(x, target=np.array([1, 2, 4])), wanted)
+    assert torch.equal(method.attribute(x, target=torch.tensor([1, 2, -1])), wanted)
+    assert torch.equal(method.attribute(x, target=[1, 2, -1]), wanted)
     column = mg.SparseMoreauGrad(net, budget=64, eta=torch.full((3, 1), 1e-4)).attribute(x, [1, 2, 4])
     assert torch.equal(column, wanted)
     labels = np.zeros((16, 16), np.uint16)
@@ -455,7 +455,7 @@ def test_the_table_says_who_can_be_differentiated_again(name, net, x):
     assert make(name, net).differentiable == ("differentiable" in mg.METHODS[name].flags)
     if name not in DIFFERENTIABLE:
         with pytest.raises(ValueError, match="create_graph=True must be left out"):
-            make(name, net).attribute(x, 1, create_graph=True)
+            make(name, net).attribute(x, target=1, create_graph=True)
 
 
 @pytest.mark.parametrize("name", OFFHAND)
@@ -474,15 +474,15 @@ def test_maps_can_be_differentiated_again(name):
     options |= {"sparsity": None, "eta": 1e-3} if "sparse" in mg.METHODS[name].flags else {}
     method = make(name, soft, **options)
     for rows in (None, 1):
-        again = method.attribute(x, [0, 1], create_graph=True, internal_batch_size=rows)
-        torch.testing.assert_close(again.detach(), method.attribute(x.detach(), [0, 1]), rtol=1e-9, atol=1e-12)
+        again = method.attribute(x, target=[0, 1], create_graph=True, internal_batch_size=rows)
+        torch.testing.assert_close(again.detach(), method.attribute(x.detach(), target=[0, 1]), rtol=1e-9, atol=1e-12)
         weights = torch.linspace(-1, 1, again.numel(), dtype=torch.float64).view_as(again)
         (found,) = torch.autograd.grad((again * weights).sum(), x)
         assert found.abs().max() > 0
         for index in [(0, 0, 2, 2), (1, 0, 1, 3)]:
             step = torch.zeros_like(x)
             step[index] = 1e-5
-            ends = [(method.attribute(x.detach() + sign * step, [0, 1]) * weights).sum() for sign in (1, -1)]
+            ends = [(method.attribute(x.detach() + sign * step, target=[0, 1]) * weights).sum() for sign in (1, -1)]
             torch.testing.assert_close(found[index], (ends[0] - ends[1]) / 2e-5, rtol=1e-5, atol=1e-9)
 
 
@@ -490,11 +490,11 @@ def test_maps_can_be_differentiated_again(name):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_networks(name, dtype, net, x):
     half = copy.deepcopy(net).to(dtype)
-    found = make(name, half).attribute(x.to(dtype), 1)
+    found = make(name, half).attribute(x.to(dtype), target=1)
     assert found.dtype == dtype
     assert found.isfinite().all()
     if name != "mask_network":  # untrained, its masks are noise
-        wanted = make(name, net).attribute(x.to(dtype).float(), 1)
+        wanted = make(name, net).attribute(x.to(dtype).float(), target=1)
         assert torch.cosine_similarity(found.float().flatten(1), wanted.flatten(1)).min() > 0.8
 
 
@@ -502,7 +502,7 @@ def test_half_precision_networks(name, dtype, net, x):
 def test_a_network_that_sees_nothing_gives_no_nan(name, net, x):
     with torch.no_grad():
         net.layers[-1].weight.zero_()
-    found = make(name, net).attribute(x, 1)
+    found = make(name, net).attribute(x, target=1)
     assert found.isfinite().all()
     if name not in {"relex", "meaningful_perturbation", "fgvis", "mask_network", "sparsified_smoothgrad"}:
         assert not found.any()  # a mask may rest where it began

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import moreaugrad as mg
 from moreaugrad.methods.deeplift.deeplift import DeepLift
-from moreaugrad.methods.deeplift.graph_rewrite import Pool, canonised
+from moreaugrad.methods.deeplift.graph_rewrite import Pool, trace_operations
 from moreaugrad.methods.integrated import IntegratedGradients
 from moreaugrad.model.surgery import out_of_place, unshared
 
@@ -98,10 +98,12 @@ def test_one_activation_has_a_closed_form(function, module):
 
 def test_a_deep_linear_network_is_shared_out_as_by_integrated_gradients():
     net = filled(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(100, 3)))
-    found, gap = DeepLift(net).attribute(X, 1, baselines=X0, return_convergence_delta=True)
-    gradient = mg.Gradient(net).attribute(X, 1)
+    found, gap = DeepLift(net).attribute(X, target=1, baselines=X0, return_convergence_delta=True)
+    gradient = mg.Gradient(net).attribute(X, target=1)
     torch.testing.assert_close(found, (X - X0) * gradient, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(found, IntegratedGradients(net, 5).attribute(X, 1, baselines=X0), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        found, IntegratedGradients(net, 5).attribute(X, target=1, baselines=X0), rtol=1e-10, atol=1e-12
+    )
     assert (gap.abs() < 1e-12).all()
 
 
@@ -109,7 +111,7 @@ def test_a_deep_linear_network_is_shared_out_as_by_integrated_gradients():
 def test_is_captums_where_captum_can(activation):
     net = network(activation)
     theirs, delta = captum(net, X, X0, target=[1, 0, 4])
-    ours, gap = DeepLift(net).attribute(X, [1, 0, 4], baselines=X0, return_convergence_delta=True)
+    ours, gap = DeepLift(net).attribute(X, target=[1, 0, 4], baselines=X0, return_convergence_delta=True)
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(gap, delta, rtol=0, atol=1e-12)
     assert (gap.abs() < 1e-12).all()
@@ -119,15 +121,15 @@ def test_shared_in_place_and_functional_activations_are_told_apart():
     shared, apart, x = filled(Shared()), Apart().double().eval(), random(4, 6, seed=3)
     apart.load_state_dict(shared.state_dict())
     theirs, _ = captum(apart, x, torch.zeros_like(x), target=2)
-    torch.testing.assert_close(DeepLift(shared).attribute(x, 2), theirs, rtol=1e-10, atol=1e-13)
-    torch.testing.assert_close(DeepLift(shared.forward).attribute(x, 2), theirs, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(DeepLift(shared).attribute(x, target=2), theirs, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(DeepLift(shared.forward).attribute(x, target=2), theirs, rtol=1e-10, atol=1e-13)
     assert shared.act.inplace
 
 
 def test_a_layer_in_place_at_the_input_leaves_it_alone():
     net, x = filled(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 2))), random(3, 6, seed=4)
     before = x.clone()
-    found = DeepLift(net).attribute(x, 1)
+    found = DeepLift(net).attribute(x, target=1)
     assert torch.equal(x, before)
     torch.testing.assert_close(found, x.clamp(min=0) * net[1].weight[1].detach(), rtol=1e-12, atol=1e-14)
 
@@ -136,7 +138,7 @@ def test_a_layer_in_place_at_the_input_leaves_it_alone():
 def test_bounded_activations_are_complete_and_captums_are_not(activation, scale):
     net = network(activation)
     x, x0 = scale * X, scale * X0  # beyond both bounds
-    assert (missing(DeepLift(net).attribute(x, 1, baselines=x0), net, x, x0, 1) < 1e-11).all()
+    assert (missing(DeepLift(net).attribute(x, target=1, baselines=x0), net, x, x0, 1) < 1e-11).all()
     assert (missing(captum(net, x, x0, target=1)[0], net, x, x0, 1) > 1e-3).all()
 
 
@@ -155,7 +157,7 @@ def test_pooling_is_complete_whatever_its_windows(pool):
     net = network(nn.ReLU, pool)
     found = DeepLift(net).explain(X, 1, baselines=X0)
     assert (missing(found.map, net, X, X0, 1) < 1e-11).all()
-    body, _ = canonised(pool, (X,), ())
+    body, _ = trace_operations(pool, (X,), ())
     assert any(isinstance(module, Pool) for module in body.modules())
     assert torch.equal(body(X), pool(X))
 
@@ -169,13 +171,13 @@ def test_what_an_activation_reads_may_have_other_readers():
     """Captum's hook at an activation's input would speak for all of them."""
     skip = Changed(lambda v: F.relu(v) + v)
     net, x = filled(nn.Sequential(nn.Linear(6, 6), skip, nn.Linear(6, 2))), random(4, 6, seed=5)
-    found = DeepLift(net).attribute(x, 1)
+    found = DeepLift(net).attribute(x, target=1)
     assert (missing(found, net, x, 0 * x, 1) < 1e-11).all()
     both = filled(nn.Sequential(nn.Linear(6, 6), Changed(lambda v: torch.cat([F.relu(v), v], 1)), nn.Linear(12, 2)))
     with torch.no_grad():
         both[0].load_state_dict(net[0].state_dict())
         both[2].weight.copy_(net[2].weight.repeat(1, 2))
-    torch.testing.assert_close(DeepLift(both).attribute(x, 1), found, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(DeepLift(both).attribute(x, target=1), found, rtol=1e-10, atol=1e-13)
 
 
 def test_activations_in_a_row_are_complete_and_captums_are_not():
@@ -184,7 +186,7 @@ def test_activations_in_a_row_are_complete_and_captums_are_not():
         net = filled(
             nn.Sequential(nn.Conv2d(3, 6, 3), *layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 5))
         )
-        assert (missing(DeepLift(net).attribute(X, 1, baselines=X0), net, X, X0, 1) < 1e-11).all()
+        assert (missing(DeepLift(net).attribute(X, target=1, baselines=X0), net, X, X0, 1) < 1e-11).all()
         assert (missing(captum(net, X, X0, target=1)[0], net, X, X0, 1) > 1e-3).all()
 
 
@@ -196,7 +198,7 @@ def test_pooling_of_lines_and_volumes(pool):
         nn.Sequential(conv(2, 3, 3, padding=1), nn.ReLU(), pool, nn.Flatten(), nn.Linear(3 ** (1 + len(shape)), 2))
     )
     x, x0 = random(2, 2, *shape, seed=6), random(2, 2, *shape, seed=7)
-    assert (missing(DeepLift(net).attribute(x, 1, baselines=x0), net, x, x0, 1) < 1e-11).all()
+    assert (missing(DeepLift(net).attribute(x, target=1, baselines=x0), net, x, x0, 1) < 1e-11).all()
 
 
 def test_entries_that_do_not_change_take_their_own_gradient():
@@ -205,10 +207,12 @@ def test_entries_that_do_not_change_take_their_own_gradient():
     x0 = x.clone()
     x0[:, :, :6] = 0  # half of the pool's windows see no change
     method = DeepLift(net, multiply_by_inputs=False)
-    whole = method.attribute(x, 1, baselines=x0)
+    whole = method.attribute(x, target=1, baselines=x0)
     for row in range(3):
         one = slice(row, row + 1)
-        torch.testing.assert_close(method.attribute(x[one], 1, baselines=x0[one]), whole[one], rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(
+            method.attribute(x[one], target=1, baselines=x0[one]), whole[one], rtol=1e-10, atol=1e-12
+        )
     assert not torch.allclose(whole[1:, :, 6:], whole[:1, :, 6:].expand(2, -1, -1, -1))
 
 
@@ -312,8 +316,8 @@ class Changed(nn.Module):
 def test_networks_that_no_rule_serves_are_refused(layer, words):
     net = filled(nn.Sequential(nn.Linear(6, 6), layer, nn.Linear(6, 2)))
     with pytest.raises(ValueError, match=words):
-        DeepLift(net).attribute(random(3, 6), 1)
-    found = DeepLift(net, strict=False).attribute(random(3, 6), 1)
+        DeepLift(net).attribute(random(3, 6), target=1)
+    found = DeepLift(net, strict=False).attribute(random(3, 6), target=1)
     assert found.isfinite().all()
 
 
@@ -323,28 +327,28 @@ def test_a_cut_of_the_derivative_does_not_count():
         filled(nn.Sequential(nn.Linear(6, 6), Changed(lambda v: F.relu(v) + v.detach()), nn.Linear(6, 2))),
         random(3, 6),
     )
-    assert (missing(DeepLift(net).attribute(x, 1), net, x, 0 * x, 1) < 1e-11).all()
+    assert (missing(DeepLift(net).attribute(x, target=1), net, x, 0 * x, 1) < 1e-11).all()
 
 
 def test_instance_norm_is_refused():
     net = filled(nn.Sequential(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4), nn.Flatten(), nn.Linear(400, 2)))
     with pytest.raises(ValueError, match="native_batch_norm"):
-        DeepLift(net).attribute(X, 1)
+        DeepLift(net).attribute(X, target=1)
 
 
 def test_efficientnet_is_refused_and_warned_of_where_forced(caplog):
     model = known("efficientnet_b0", 32)
     x = random(1, 3, 32, 32, dtype=torch.float32)
     with pytest.raises(ValueError, match=r"mul of two activations, silu; use the method `integrated_gradients`"):
-        DeepLift(model).attribute(x, 1)
-    DeepLift(model, strict=False).attribute(x, 1)
+        DeepLift(model).attribute(x, target=1)
+    DeepLift(model, strict=False).attribute(x, target=1)
     assert "1 of 1 maps do not sum up" in caplog.text
 
 
 def test_ways_that_depend_on_values_are_refused():
     net = filled(nn.Linear(6, 2))
     with pytest.raises(ValueError, match="must not depend on its values"):
-        DeepLift(lambda v: net(v) if v.sum() > 0 else -net(v)).attribute(random(3, 6), 1)
+        DeepLift(lambda v: net(v) if v.sum() > 0 else -net(v)).attribute(random(3, 6), target=1)
 
 
 @pytest.mark.parametrize("kind", ["prob", "logprob"])
@@ -357,13 +361,13 @@ def test_probabilities_are_shared_out_completely(kind):
     torch.testing.assert_close(found.map.sum((1, 2, 3)), rise, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(found.score, head(net(X)).detach()[torch.arange(3), torch.tensor([1, 0, 4])])
     for row, target in enumerate([1, 0, 4]):  # where Captum's rule for softmax looks at the whole batch
-        one = DeepLift(net, score=kind).attribute(X[row : row + 1], target, baselines=X0[row : row + 1])
+        one = DeepLift(net, score=kind).attribute(X[row : row + 1], target=target, baselines=X0[row : row + 1])
         torch.testing.assert_close(one, found.map[row : row + 1], rtol=1e-10, atol=1e-13)
 
 
 def test_bad_targets():
     with pytest.raises(ValueError, match="target must be below 5"):
-        DeepLift(network()).attribute(X, 5)
+        DeepLift(network()).attribute(X, target=5)
     with pytest.raises(ValueError, match="target must be given"):
         DeepLift(network()).attribute(X)
 
@@ -378,22 +382,24 @@ def test_targets(target):
     net = network()
     wanted = target if isinstance(target, list) else [int(t) % 5 for t in torch.as_tensor(target).expand(3)]
     theirs, _ = captum(net, X, X0, target=wanted)
-    torch.testing.assert_close(DeepLift(net).attribute(X, target, baselines=X0), theirs, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(DeepLift(net).attribute(X, target=target, baselines=X0), theirs, rtol=1e-9, atol=1e-12)
 
 
 def test_compiled_models_and_outputs_with_logits():
     net = network()
-    wanted = DeepLift(net).attribute(X, 1)
-    assert torch.equal(DeepLift(lambda v: {"logits": net(v)}).attribute(X, 1), wanted)
-    assert torch.equal(DeepLift(torch.compile(net, backend="eager")).attribute(X, 1), wanted)
+    wanted = DeepLift(net).attribute(X, target=1)
+    assert torch.equal(DeepLift(lambda v: {"logits": net(v)}).attribute(X, target=1), wanted)
+    assert torch.equal(DeepLift(torch.compile(net, backend="eager")).attribute(X, target=1), wanted)
 
 
 def test_targets_of_several_indices():
     net = nn.Sequential(network(), nn.Unflatten(1, (5, 1)))
     for target in ((3, 0), [(1, 0), (0, 0), (4, 0)]):
         plain = target[0] if isinstance(target, tuple) else [index for index, _ in target]
-        found = DeepLift(net).attribute(X, target, baselines=X0)
-        torch.testing.assert_close(found, DeepLift(net[0]).attribute(X, plain, baselines=X0), rtol=1e-12, atol=1e-14)
+        found = DeepLift(net).attribute(X, target=target, baselines=X0)
+        torch.testing.assert_close(
+            found, DeepLift(net[0]).attribute(X, target=plain, baselines=X0), rtol=1e-12, atol=1e-14
+        )
 
 
 def test_arguments_follow_their_image():
@@ -403,8 +409,10 @@ def test_arguments_follow_their_image():
         return net(v) * s[:, None] ** power + shift
 
     arguments = (scale, 2, torch.ones(5, dtype=torch.float64))
-    found = DeepLift(scaled).attribute(X, 1, arguments, baselines=X0, internal_batch_size=4)
-    plain = DeepLift(net).attribute(X, 1, baselines=X0)
+    found = DeepLift(scaled).attribute(
+        X, target=1, additional_forward_args=arguments, baselines=X0, internal_batch_size=4
+    )
+    plain = DeepLift(net).attribute(X, target=1, baselines=X0)
     torch.testing.assert_close(found, plain * scale.square().view(3, 1, 1, 1), rtol=1e-10, atol=1e-12)
 
 
@@ -427,43 +435,45 @@ def test_the_multipliers_alone():
 
 def test_black_is_the_baseline_of_a_model_that_knows_it():
     model, x = mg.load_model("resnet18_softplus"), random(1, 3, 32, 32, dtype=torch.float32)
-    black = DeepLift(model).attribute(x, 1)
-    assert torch.equal(black, DeepLift(model).attribute(x, 1, baselines=model.box[0].expand_as(x)))
-    zero = DeepLift(model, baseline="zero").attribute(x, 1)
-    assert torch.equal(zero, DeepLift(model).attribute(x, 1, baselines=0))
+    black = DeepLift(model).attribute(x, target=1)
+    assert torch.equal(black, DeepLift(model).attribute(x, target=1, baselines=model.box[0].expand_as(x)))
+    zero = DeepLift(model, baseline="zero").attribute(x, target=1)
+    assert torch.equal(zero, DeepLift(model).attribute(x, target=1, baselines=0))
     assert not torch.allclose(zero, black)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_same_in_any_company_and_any_chunks(dtype):
     net, x, x0 = network(nn.ReLU6, nn.MaxPool2d(3, 2, 1), dtype), X.to(dtype), X0.to(dtype)
-    whole = DeepLift(net).attribute(x, [1, 0, 4], baselines=x0)
+    whole = DeepLift(net).attribute(x, target=[1, 0, 4], baselines=x0)
     near = (1e-8 if dtype == torch.float64 else 1e-5) * float(whole.abs().max())
     for rows in (1, 2, 3, 4, 5, 16):
-        found = DeepLift(net).attribute(x, [1, 0, 4], baselines=x0, internal_batch_size=rows)
+        found = DeepLift(net).attribute(x, target=[1, 0, 4], baselines=x0, internal_batch_size=rows)
         assert (found - whole).abs().max() <= near
     for row, target in enumerate([1, 0, 4]):
-        one = DeepLift(net).attribute(x[row : row + 1], target, baselines=x0[row : row + 1])
+        one = DeepLift(net).attribute(x[row : row + 1], target=target, baselines=x0[row : row + 1])
         assert (one - whole[row : row + 1]).abs().max() <= near
 
 
 def test_the_copy_is_kept_until_the_model_changes(monkeypatch):
     made = []
-    monkeypatch.setattr("moreaugrad.methods.deeplift.deeplift.canonised", lambda *a: made.append(1) or canonised(*a))
+    monkeypatch.setattr(
+        "moreaugrad.methods.deeplift.deeplift.trace_operations", lambda *a: made.append(1) or trace_operations(*a)
+    )
     net = network()
     method = DeepLift(net)
-    first = method.attribute(X, 1, baselines=X0, internal_batch_size=2)
-    method.attribute(X[:1], 2, baselines=X0[:1], internal_batch_size=2)
+    first = method.attribute(X, target=1, baselines=X0, internal_batch_size=2)
+    method.attribute(X[:1], target=2, baselines=X0[:1], internal_batch_size=2)
     assert len(made) == 1
     with torch.no_grad():
         net[-1].weight *= 2
-    torch.testing.assert_close(method.attribute(X, 1, baselines=X0, internal_batch_size=2), 2 * first)
+    torch.testing.assert_close(method.attribute(X, target=1, baselines=X0, internal_batch_size=2), 2 * first)
     net[1] = nn.Softplus()
-    changed = method.attribute(X, 1, baselines=X0, internal_batch_size=2)
-    torch.testing.assert_close(changed, DeepLift(net).attribute(X, 1, baselines=X0, internal_batch_size=2))
+    changed = method.attribute(X, target=1, baselines=X0, internal_batch_size=2)
+    torch.testing.assert_close(changed, DeepLift(net).attribute(X, target=1, baselines=X0, internal_batch_size=2))
     again = pickle.loads(pickle.dumps(method))
     assert "_copies" not in vars(again)
-    torch.testing.assert_close(again.attribute(X, 1, baselines=X0, internal_batch_size=2), changed)
+    torch.testing.assert_close(again.attribute(X, target=1, baselines=X0, internal_batch_size=2), changed)
 
 
 def test_nothing_is_left_behind():
@@ -500,12 +510,12 @@ def test_nothing_is_left_behind():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_models(dtype):
     net, x, x0 = network(dtype=dtype), X.to(dtype), X0.to(dtype)
-    found = DeepLift(net).attribute(x, 1, baselines=x0)
+    found = DeepLift(net).attribute(x, target=1, baselines=x0)
     assert found.dtype == dtype
     assert found.isfinite().all()
-    wanted = DeepLift(network()).attribute(X, 1, baselines=X0)
+    wanted = DeepLift(network()).attribute(X, target=1, baselines=X0)
     assert (found - wanted).norm() < 0.1 * wanted.norm()
-    assert DeepLift(net).attribute(x, 1, baselines=x).isfinite().all()  # nothing changes anywhere
+    assert DeepLift(net).attribute(x, target=1, baselines=x).isfinite().all()  # nothing changes anywhere
 
 
 def test_out_of_memory_halves_the_rows(caplog):
@@ -516,8 +526,8 @@ def test_out_of_memory_halves_the_rows(caplog):
             raise torch.OutOfMemoryError("no room")
         return net(v)
 
-    found = DeepLift(small).attribute(X, 1, baselines=X0, internal_batch_size=16)
-    torch.testing.assert_close(found, DeepLift(net).attribute(X, 1, baselines=X0), rtol=1e-9, atol=1e-12)
+    found = DeepLift(small).attribute(X, target=1, baselines=X0, internal_batch_size=16)
+    torch.testing.assert_close(found, DeepLift(net).attribute(X, target=1, baselines=X0), rtol=1e-9, atol=1e-12)
     assert "going on with" in caplog.text
 
     def smaller(v):
@@ -526,7 +536,7 @@ def test_out_of_memory_halves_the_rows(caplog):
         return net(v)
 
     with pytest.raises(torch.OutOfMemoryError):
-        DeepLift(smaller).attribute(X, 1, baselines=X0)
+        DeepLift(smaller).attribute(X, target=1, baselines=X0)
 
 
 @pytest.mark.parametrize(
@@ -546,4 +556,40 @@ def test_bad_options(options, error, words):
 
 def test_maps_cannot_be_differentiated():
     with pytest.raises(ValueError, match="create_graph=True must be left out"):
-        DeepLift(network()).attribute(X, 1, create_graph=True)
+        DeepLift(network()).attribute(X, target=1, create_graph=True)
+
+
+@pytest.mark.parametrize("baselines", [0, 0.5, X0, X0[:1]], ids=["int", "float", "batch", "one"])
+def test_captums_positional_arguments(baselines):
+    net, target = network(nn.Softplus), torch.tensor([1, 0, 4])
+    theirs, delta = captum(net, X, baselines, target, None)
+    ours, gap = DeepLift(net).attribute(X, baselines, target, None, True)
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(gap, delta, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "custom",
+    [
+        lambda multipliers: tuple(m.abs() for m in multipliers),
+        lambda multipliers, inputs: tuple(m * x for m, x in zip(multipliers, inputs, strict=True)),
+        lambda multipliers, inputs, baselines: tuple(
+            m * (x - x0) ** 2 for m, x, x0 in zip(multipliers, inputs, baselines, strict=True)
+        ),
+    ],
+    ids=["multipliers", "inputs", "baselines"],
+)
+def test_custom_attributions_are_captums(custom):
+    net = network(nn.Softplus)
+    theirs, delta = captum(net, X, X0, 1, None, custom_attribution_func=custom)
+    ours, gap = DeepLift(net).attribute(X, X0, 1, None, True, custom)
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(gap, delta, rtol=1e-9, atol=1e-9)
+    assert torch.equal(DeepLift(net).attribute(X, X0, 1, custom_attribution_func=custom), ours)
+
+
+def test_bad_custom_attributions_and_classes_in_the_place_of_baselines():
+    with pytest.raises(TypeError, match="custom_attribution_func must be a function"):
+        DeepLift(network()).attribute(X, X0, 1, custom_attribution_func=3)
+    with pytest.raises(ValueError, match=r"second argument .* is baselines, as in Captum.*write target=1"):
+        DeepLift(network()).attribute(X, 1)

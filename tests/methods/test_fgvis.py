@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import moreaugrad as mg
 from moreaugrad.methods.fgvis.fgvis import GRID, FGVis
-from moreaugrad.methods.fgvis.gradient_clipping import Guard, Guarded
+from moreaugrad.methods.fgvis.gradient_clipping import Guard, GuardedModel
 
 FAST = {"budget": 12}
 DEFENCES = pytest.mark.parametrize("defence", ["filter", "clip", None])
@@ -41,9 +41,9 @@ X = torch.randn(3, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().man
 
 
 def guarded(model, clip=False, x=None):
-    found = Guarded(model, 1, [], clip)
+    found = GuardedModel(model, 1, [], clip)
     if x is not None:
-        found.settle([x[:1]], [])
+        found.probe([x[:1]], [])
     return found
 
 

@@ -37,8 +37,8 @@ def test_linear_scores_are_shared_out_exactly(rule, steps):
 
 
 def test_one_step_of_the_right_rule_is_the_gradient_times_the_way():
-    found = IntegratedGradients(network(), 1).attribute(X, 1, baselines=X0)
-    torch.testing.assert_close(found, (X - X0) * mg.Gradient(network()).attribute(X, 1), rtol=1e-12, atol=1e-14)
+    found = IntegratedGradients(network(), 1).attribute(X, target=1, baselines=X0)
+    torch.testing.assert_close(found, (X - X0) * mg.Gradient(network()).attribute(X, target=1), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("steps", [1, 5, 50])
@@ -78,7 +78,7 @@ def test_agrees_with_captum_in_float64(rule, steps):
         X, X0, target=[1, 0, 4], n_steps=steps, method=method, return_convergence_delta=True
     )
     ours, gap = IntegratedGradients(net, steps, rule).attribute(
-        X, [1, 0, 4], baselines=X0, return_convergence_delta=True
+        X, target=[1, 0, 4], baselines=X0, return_convergence_delta=True
     )
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(gap, delta, rtol=1e-10, atol=1e-10)
@@ -88,7 +88,7 @@ def test_agrees_with_captum_in_float64(rule, steps):
 def test_agrees_with_captum_in_float32(rule):
     net, method = network(dtype=torch.float32), rule if rule == "gausslegendre" else f"riemann_{rule}"
     theirs = Captum(net).attribute(X.float(), X0.float(), target=2, n_steps=50, method=method)
-    ours = IntegratedGradients(net, 50, rule).attribute(X.float(), 2, baselines=X0.float())
+    ours = IntegratedGradients(net, 50, rule).attribute(X.float(), target=2, baselines=X0.float())
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * float(theirs.abs().max()))
 
 
@@ -97,7 +97,7 @@ def test_the_averaged_gradient_alone():
     net = network()
     theirs = Captum(net, multiply_by_inputs=False).attribute(X, X0, target=2, n_steps=9, method="gausslegendre")
     ours = IntegratedGradients(net, 9, "gausslegendre", multiply_by_inputs=False)
-    torch.testing.assert_close(ours.attribute(X, 2, baselines=X0), theirs, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(ours.attribute(X, target=2, baselines=X0), theirs, rtol=1e-9, atol=1e-12)
     whole = IntegratedGradients(net, 9, "gausslegendre").explain(X, 2, baselines=X0)
     torch.testing.assert_close(ours.explain(X, 2, baselines=X0).residual, whole.residual)
 
@@ -117,14 +117,14 @@ def test_other_scores(kind):
 def test_black_is_the_darkest_picture_of_a_model_that_knows_its_normalisation():
     model = mg.load_model("resnet18_softplus")
     x = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    black = IntegratedGradients(model, 3).attribute(x, 1)
-    assert torch.equal(black, IntegratedGradients(model, 3).attribute(x, 1, baselines=model.box[0].expand_as(x)))
-    zero = IntegratedGradients(model, 3, baseline="zero").attribute(x, 1)
-    assert torch.equal(zero, IntegratedGradients(model, 3, baseline=None).attribute(x, 1))
-    assert torch.equal(zero, IntegratedGradients(model, 3).attribute(x, 1, baselines=0))
+    black = IntegratedGradients(model, 3).attribute(x, target=1)
+    assert torch.equal(black, IntegratedGradients(model, 3).attribute(x, target=1, baselines=model.box[0].expand_as(x)))
+    zero = IntegratedGradients(model, 3, baseline="zero").attribute(x, target=1)
+    assert torch.equal(zero, IntegratedGradients(model, 3, baseline=None).attribute(x, target=1))
+    assert torch.equal(zero, IntegratedGradients(model, 3).attribute(x, target=1, baselines=0))
     assert not torch.allclose(zero, black)
     plain = IntegratedGradients(network(), 3)
-    assert torch.equal(plain.attribute(X, 1), plain.attribute(X, 1, baselines=torch.zeros_like(X)))
+    assert torch.equal(plain.attribute(X, target=1), plain.attribute(X, target=1, baselines=torch.zeros_like(X)))
 
 
 @pytest.mark.parametrize("steps", [1, 5, 16])
@@ -144,7 +144,7 @@ def test_the_same_in_any_company_and_any_chunks(steps):
 
 def test_float32_maps_are_the_same_in_any_chunks():
     net, x = network(nn.ReLU, torch.float32), X.float()
-    maps = [IntegratedGradients(net, 50).attribute(x, 1, internal_batch_size=rows) for rows in (2, 5, 64)]
+    maps = [IntegratedGradients(net, 50).attribute(x, target=1, internal_batch_size=rows) for rows in (2, 5, 64)]
     for other in maps[1:]:
         assert (other - maps[0]).abs().max() <= 1e-5 * maps[0].abs().max()
 
@@ -157,7 +157,7 @@ def test_never_more_points_than_a_chunk_are_held(monkeypatch):
         return evaluate(self, x, owners, chunk)
 
     monkeypatch.setattr(ClassScore, "evaluate", watched)
-    IntegratedGradients(network(), 50).attribute(X, 1, internal_batch_size=8)
+    IntegratedGradients(network(), 50).attribute(X, target=1, internal_batch_size=8)
     assert max(held) == 8
     assert sum(held) == 150  # and no point twice
 
@@ -186,7 +186,7 @@ def test_tuples_have_baselines_of_their_own():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_models(dtype):
     linear, x = nn.Linear(16, 3).to(dtype).eval(), torch.randn(2, 16).to(dtype)
-    found = IntegratedGradients(linear, 10).attribute(x, 1)
+    found = IntegratedGradients(linear, 10).attribute(x, target=1)
     assert found.dtype == dtype
     torch.testing.assert_close(found, (x * linear.weight[1]).detach(), rtol=2e-2, atol=1e-2)
 
@@ -197,7 +197,7 @@ def test_derivatives_of_the_map():
     for options in ({"rule": "right"}, {"rule": "gausslegendre", "multiply_by_inputs": False, "score": "prob"}):
         method = IntegratedGradients(net, 4, **options)
         assert torch.autograd.gradcheck(
-            lambda v, m=method: m.attribute(v, 1, baselines=0.3, create_graph=True, internal_batch_size=5), (x,)
+            lambda v, m=method: m.attribute(v, target=1, baselines=0.3, create_graph=True, internal_batch_size=5), (x,)
         )
 
 
@@ -213,7 +213,7 @@ def test_derivatives_through_attention():
 
     net, x = Tokens().double().eval().requires_grad_(False), random(1, 3, 4, seed=4).requires_grad_()
     method = IntegratedGradients(net, 3)
-    assert torch.autograd.gradcheck(lambda v: method.attribute(v, 1, create_graph=True), (x,))
+    assert torch.autograd.gradcheck(lambda v: method.attribute(v, target=1, create_graph=True), (x,))
 
 
 @pytest.mark.parametrize(
@@ -236,4 +236,46 @@ def test_bad_options(options, error, words):
 @pytest.mark.parametrize("given", [torch.zeros(2, 3, 12, 12), torch.zeros(3, 4), torch.full((3, 12, 12), torch.nan)])
 def test_bad_baselines(given):
     with pytest.raises(ValueError, match="baselines must"):
-        IntegratedGradients(network()).attribute(X, 1, baselines=given)
+        IntegratedGradients(network()).attribute(X, target=1, baselines=given)
+
+
+@pytest.mark.parametrize("method", ["gausslegendre", *(f"riemann_{rule}" for rule in RULES if rule != "gausslegendre")])
+@pytest.mark.usefixtures("_double")
+def test_captums_positional_arguments(method):
+    net, target = network(nn.ReLU), torch.tensor([1, 0, 4])
+    arguments = (X, X0, target, None, 12, method, 7, True)
+    theirs, delta = Captum(net).attribute(*arguments)
+    ours, gap = IntegratedGradients(net).attribute(*arguments)
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(gap, delta, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("baselines", [0, 0.5, X0, X0[:1]], ids=["int", "float", "batch", "one"])
+@pytest.mark.usefixtures("_double")
+def test_captums_baselines_as_second_argument(baselines):
+    net = network()
+    theirs = Captum(net).attribute(X, baselines, 2, n_steps=9)
+    ours = IntegratedGradients(net).attribute(X, baselines, 2, n_steps=9, method="gausslegendre")
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_steps_and_rule_of_one_call_leave_the_method_as_it_is():
+    method = IntegratedGradients(network(), 5, "middle")
+    found = method.attribute(X, X0, 1, n_steps=3, method="riemann_left")
+    assert torch.equal(found, IntegratedGradients(network(), 3, "left").attribute(X, X0, 1))
+    assert (method.steps, method.rule) == (5, "middle")
+    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
+        method.attribute(X, X0, 1, n_steps=0)
+    with pytest.raises(ValueError, match="rule must be one of"):
+        method.attribute(X, X0, 1, method="simpson")
+
+
+@pytest.mark.parametrize("given", [1, [1, 0, 4], torch.tensor([1, 0, 4])], ids=["int", "list", "tensor"])
+def test_a_class_as_second_argument_is_answered_with_target(given):
+    with pytest.raises((TypeError, ValueError), match=r"second argument .* is baselines, as in Captum.*write target="):
+        IntegratedGradients(network(), 3).attribute(X, given)
+
+
+def test_a_whole_number_is_a_baseline_where_the_model_has_one_output():
+    method = IntegratedGradients(lambda v: network()(v)[:, 1], 3)
+    assert torch.equal(method.attribute(X, 1), method.attribute(X, torch.ones_like(X)))

@@ -43,12 +43,12 @@ def images(count, dtype):
 @pytest.mark.parametrize(("dtype", "floor"), [(torch.float64, 1e-8), (torch.float32, 1e-5)])
 def test_alone_and_in_company(name, options, dtype, floor):
     net, x = kinky(dtype), images(5, dtype)
-    together = mg.METHODS[name](net, **options).attribute(x, 1)
-    backwards = mg.METHODS[name](net, **options).attribute(x.flip(0), 1).flip(0)
+    together = mg.METHODS[name](net, **options).attribute(x, target=1)
+    backwards = mg.METHODS[name](net, **options).attribute(x.flip(0), target=1).flip(0)
     scale = together.abs().max()
     assert (together - backwards).abs().max() <= floor * scale
     for row in range(5):
-        alone = mg.METHODS[name](net, **options).attribute(x[row : row + 1], 1)
+        alone = mg.METHODS[name](net, **options).attribute(x[row : row + 1], target=1)
         assert (alone - together[row : row + 1]).abs().max() <= floor * scale
 
 
@@ -61,7 +61,7 @@ def test_in_another_process(tmp_path):
     here = str(__import__("pathlib").Path(__file__).parent)
     subprocess.run([sys.executable, "-c", code, here, str(tmp_path / "map.npy")], check=True)
     method = mg.SparseMoreauGrad(kinky(torch.float32), sparsity=0.1, budget=240)
-    ours = method.attribute(images(3, torch.float32), 1).numpy()
+    ours = method.attribute(images(3, torch.float32), target=1).numpy()
     assert np.abs(np.load(tmp_path / "map.npy") - ours).max() <= 1e-5 * np.abs(ours).max()
 
 

@@ -15,11 +15,16 @@ from torch.nn import functional as F
 
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.cli.train import MaskRecipe
-from moreaugrad.methods.mask_network import checks
-from moreaugrad.methods.mask_network.encoder import as_map, bare
-from moreaugrad.methods.mask_network.loss import CodeLoss, PaperLoss, area, border, variation
-from moreaugrad.methods.mask_network.mask_network import MaskNetwork, load_mask_network
-from moreaugrad.methods.mask_network.networks import LOSSES, Encoder, Fingerprint, Phi
+from moreaugrad.methods.mask_network.blend import Phi
+from moreaugrad.methods.mask_network.encoder import Encoder, as_map, bare
+from moreaugrad.methods.mask_network.fingerprint import Fingerprint
+from moreaugrad.methods.mask_network.loss import LOSSES, CodeLoss, PaperLoss, area, border, variation
+from moreaugrad.methods.mask_network.mask_network import (
+    MaskNetwork,
+    _require_classes,
+    _require_images,
+    load_mask_network,
+)
 from moreaugrad.models import load_model
 from moreaugrad.models.resnet import ResNet18
 from moreaugrad.training.mask_loop import MaskTraining, fresh
@@ -644,9 +649,9 @@ def test_a_loss_that_is_no_number_is_told(model):
 
 def test_wording_of_what_the_shell_cannot_see():
     with pytest.raises(ValueError, match="knows 3 classes, got a classifier with 5"):
-        checks.classes(5, 3)
+        _require_classes(5, 3)
     with pytest.raises(ValueError, match="one batch of images"):
-        checks.images((3, 4), 1)
+        _require_images((3, 4), 1)
 
 
 def test_attention_is_not_taken_for_a_feature_map():

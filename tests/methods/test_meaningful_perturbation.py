@@ -7,8 +7,8 @@ from scipy.ndimage import gaussian_filter
 from torch import nn
 from torch.nn import functional as F
 
-from moreaugrad.methods.mask_optimisation import blurred, chances, rise, total_variation
-from moreaugrad.methods.perturbation import MeaningfulPerturbation, _discs, _shifted
+from moreaugrad.methods.mask_optimisation import blur, class_probabilities, total_variation, upsampling_matrix
+from moreaugrad.methods.perturbation import MeaningfulPerturbation, _discs, _shift_image
 from moreaugrad.model.prepared import Engine
 from moreaugrad.model.score import ClassScore
 
@@ -83,17 +83,17 @@ def test_blur_is_gaussian_and_keeps_constants():
     x[..., :14] = x[..., -14:] = 0
     wanted = gaussian_filter(x.numpy(), (0, 1.5, 1.5), mode="constant", truncate=12)
     inner = (slice(None), slice(8, -8), slice(8, -8))  # farther than any weight that counts from the border
-    np.testing.assert_allclose(blurred(x, 1.5).numpy()[inner], wanted[inner], atol=1e-6)
+    np.testing.assert_allclose(blur(x, 1.5).numpy()[inner], wanted[inner], atol=1e-6)
     ones = torch.ones(1, 9, 11, dtype=torch.float64)
-    torch.testing.assert_close(blurred(ones, 3.0), ones)
-    torch.testing.assert_close(blurred(x, 0.0), x)
+    torch.testing.assert_close(blur(ones, 3.0), ones)
+    torch.testing.assert_close(blur(x, 0.0), x)
 
 
 @pytest.mark.parametrize(("size", "scale", "low"), [(224, 8, 28), (13, 4, 4), (12, 3, 4)])
 def test_low_resolution_is_repeated_then_blurred(size, scale, low):
     mask = torch.rand(1, 1, low, low, dtype=torch.float64)
-    up = rise(size, scale, 1.3, mask)
-    wanted = blurred(F.interpolate(mask, scale_factor=scale, mode="nearest")[..., :size, :size], 1.3)
+    up = upsampling_matrix(size, scale, 1.3, mask)
+    wanted = blur(F.interpolate(mask, scale_factor=scale, mode="nearest")[..., :size, :size], 1.3)
     torch.testing.assert_close(up @ mask @ up.T, wanted)
 
 
@@ -105,7 +105,7 @@ def score(net, x, target):
 def test_starts_at_the_smallest_disc_that_takes_the_class_away(seed):
     net = nn.Sequential(network(seed), nn.Linear(4, 4).double()).requires_grad_(False)
     x = X[:1] * 3
-    replaced = blurred(x, 10 * 12 / 224)
+    replaced = blur(x, 10 * 12 / 224)
     gone = _discs(x)
     whole, none = (net(v).softmax(1)[0, 1] for v in (x, replaced))
     wanted = 0
@@ -135,7 +135,7 @@ def test_discs_grow_from_nothing_to_everything():
 def test_forward_chances_are_those_of_the_class_and_of_the_likeliest():
     net, target = network(), torch.tensor([2, 0, 1])
     which = torch.tensor([2, 0, 0, 1, 2, 1, 1])
-    found, likeliest = chances(score(net, X, target), X[which], which)
+    found, likeliest = class_probabilities(score(net, X, target), X[which], which)
     every = net(X[which]).softmax(1)
     torch.testing.assert_close(found, every.gather(1, target[which, None])[:, 0])
     torch.testing.assert_close(likeliest, every.amax(1))
@@ -151,14 +151,14 @@ def test_steps_are_those_of_torchs_adam_on_the_written_objective(mode):
         leaf = (1 - start if mode == "deletion" else start).clamp(0, 1).requires_grad_()
         adam = torch.optim.Adam([leaf], lr=0.1)
         for _ in range(5):
-            full = blurred(F.interpolate(leaf, scale_factor=3, mode="nearest"), 0.7)
+            full = blur(F.interpolate(leaf, scale_factor=3, mode="nearest"), 0.7)
             down, right = leaf.diff(dim=-2)[..., :-1], leaf.diff(dim=-1)[..., :-1, :]
             rough = (down.square() + right.square()).pow(1.5).sum()
             rough = (
                 rough + leaf.diff(dim=-2)[..., -1].abs().pow(3).sum() + leaf.diff(dim=-1)[..., -1, :].abs().pow(3).sum()
             )
             size = (1 - leaf).sum() if mode == "deletion" else leaf.sum()
-            chance = net(full * x + (1 - full) * blurred(x, 1.4)).softmax(1)[0, 1]
+            chance = net(full * x + (1 - full) * blur(x, 1.4)).softmax(1)[0, 1]
             adam.zero_grad()
             (sign * chance + 3e-3 * size + 0.05 * rough).backward()
             adam.step()
@@ -170,10 +170,10 @@ def test_steps_are_those_of_torchs_adam_on_the_written_objective(mode):
 
 def test_shifts_move_whole_pixels():
     x = torch.arange(20.0).view(1, 1, 4, 5)
-    moved = _shifted(x, (1, -2))
+    moved = _shift_image(x, (1, -2))
     assert torch.equal(moved[..., :-1, 2:], x[..., 1:, :-2])
     assert torch.equal(moved[..., 0], moved[..., 2])  # the border is repeated
-    assert torch.equal(_shifted(x, (0, 0)), x)
+    assert torch.equal(_shift_image(x, (0, 0)), x)
 
 
 def test_jitter_is_symmetric_and_of_the_asked_width():

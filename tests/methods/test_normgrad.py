@@ -8,7 +8,7 @@ from layer_networks import averaging, close, images, seeded, transformer
 from torch import nn
 from torch.nn import functional as F
 
-from moreaugrad.methods.normgrad.normgrad import AGGREGATIONS, VARIANTS, NormGrad, stretched
+from moreaugrad.methods.normgrad.normgrad import AGGREGATIONS, VARIANTS, NormGrad, stretch
 
 C = 3
 SIZES = {
@@ -207,9 +207,9 @@ def test_several_layers_are_stretched_and_multiplied():
 def test_a_layer_that_tells_no_place_from_another_leaves_the_product():
     net, x = averaging(), images()
     both = NormGrad(net, ["1", "3"], "bias").attribute(x, C)
-    close(both, stretched(NormGrad(net, "1", "bias").attribute(x, C)))
+    close(both, stretch(NormGrad(net, "1", "bias").attribute(x, C)))
     flat = torch.tensor([[0.0, 0.0], [2.0, 2.0], [2.0, 2.0 + 1e-6], [1.0, 3.0]]).view(4, 1, 1, 2)
-    assert stretched(flat).flatten(1).tolist() == [[0, 0], [1, 1], [1, 1], [0, 1]]
+    assert stretch(flat).flatten(1).tolist() == [[0, 0], [1, 1], [1, 1], [0, 1]]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -7,7 +7,7 @@ import torch
 from small_maps import maps, net
 
 import moreaugrad as mg
-from moreaugrad.metrics.faithfulness import blurred, deletion, insertion, places
+from moreaugrad.metrics.faithfulness import blur, deletion, insertion, pixel_places
 from moreaugrad.metrics.sensitivity import local_lipschitz
 
 X = maps(5, (2, 1, 6, 8)).abs()
@@ -56,7 +56,7 @@ def test_ends_and_short_last_step():
     torch.testing.assert_close(curve[:, -1], model(torch.zeros_like(x)).softmax(1)[:, 2].detach())
     curve = insertion(maps(1), x, model, 2, return_curve=True)[1]
     assert curve.shape == (3, 13)  # twelve rows of a width each
-    torch.testing.assert_close(curve[:, 0], model(blurred(x)).softmax(1)[:, 2].detach())
+    torch.testing.assert_close(curve[:, 0], model(blur(x)).softmax(1)[:, 2].detach())
     torch.testing.assert_close(curve[:, -1], model(x).softmax(1)[:, 2].detach())
 
 
@@ -91,12 +91,12 @@ def test_ties_are_averaged_over_seeds():
 
 def test_places_respect_sizes_and_mix_equals():
     order = torch.tensor([[1.0, 3, 1, 2, 1], [0, 0, 0, 0, 0]])
-    first = [tuple(places(order, seed)[0].tolist()) for seed in range(40)]
+    first = [tuple(pixel_places(order, seed)[0].tolist()) for seed in range(40)]
     assert {(place[1], place[3]) for place in first} == {(0, 1)}
     assert {tuple(sorted(place)) for place in first} == {(0, 1, 2, 3, 4)}
     assert len({(place[0], place[2], place[4]) for place in first}) == 6
-    alone = torch.cat([places(order[i : i + 1], 7) for i in range(2)])
-    assert torch.equal(places(order, 7), alone)
+    alone = torch.cat([pixel_places(order[i : i + 1], 7) for i in range(2)])
+    assert torch.equal(pixel_places(order, 7), alone)
 
 
 def test_rows_that_reach_the_model_are_bounded_and_not_wasted():
@@ -131,15 +131,15 @@ def test_baselines():
             deletion(saliency, x, model, 0, baseline=baseline), deletion(saliency, x, model, 0, baseline=0.5)
         )
     end = deletion(saliency, x, model, 0, baseline="blur", return_curve=True)[1][:, -1]
-    torch.testing.assert_close(end, model(blurred(x)).softmax(1)[:, 0].detach())
+    torch.testing.assert_close(end, model(blur(x)).softmax(1)[:, 0].detach())
 
 
 def test_blur_is_a_gaussian_window():
     constant = torch.full((1, 2, 9, 30), 3.0)
-    torch.testing.assert_close(blurred(constant), constant)
+    torch.testing.assert_close(blur(constant), constant)
     dot = torch.zeros(1, 1, 41, 41, dtype=torch.float64)
     dot[0, 0, 20, 20] = 1
-    found = blurred(dot)[0, 0]
+    found = blur(dot)[0, 0]
     assert int((found > 0).sum()) == 121
     assert float(found.sum()) == pytest.approx(1)
     assert float(found[20, 25] / found[20, 20]) == pytest.approx(torch.tensor(-0.5).exp().item())

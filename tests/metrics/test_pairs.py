@@ -12,11 +12,11 @@ from moreaugrad.metrics import METRICS
 from moreaugrad.metrics.similarity import (
     cosine,
     kl_divergence,
-    leading,
     normalised_distance,
     pearson,
     ranks,
     spearman,
+    top_entries,
     topk_intersection,
 )
 
@@ -144,8 +144,8 @@ def test_topk_of_zero_and_sparser_maps():
 
 def test_ties_go_by_index():
     sizes = rows([1, 2, 2, 2, 0])
-    assert leading(sizes, torch.tensor([2])).tolist() == [[False, True, True, False, False]]
-    assert leading(sizes, torch.tensor([5])).tolist() == [[True, True, True, True, False]]
+    assert top_entries(sizes, torch.tensor([2])).tolist() == [[False, True, True, False, False]]
+    assert top_entries(sizes, torch.tensor([5])).tolist() == [[True, True, True, True, False]]
 
 
 def test_shares_are_not_cut_by_rounding():

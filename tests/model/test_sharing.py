@@ -50,7 +50,7 @@ def folds(monkeypatch):
 
 
 def maps(net, names=tuple(MAKERS)):
-    return {name: MAKERS[name](net).attribute(X, 1) for name in names}
+    return {name: MAKERS[name](net).attribute(X, target=1) for name in names}
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["forth", "back"])
@@ -79,7 +79,7 @@ def test_what_is_run_in_another_way_is_made_ready_apart(folds):
     ways = [{}, {"precision": "bfloat16"}, {"apart": 0.5}, {"apart": 1.0}]
     with shared_engines(net):
         methods = [MAKERS[name](net, **way) for way in ways for name in ("smoothgrad", "moreau")]
-        found = [method.attribute(X, 1) for method in methods]
+        found = [method.attribute(X, target=1) for method in methods]
         keys = set(engines_of(net))
     assert folds == [net] * len(ways)
     assert keys == {
@@ -88,7 +88,7 @@ def test_what_is_run_in_another_way_is_made_ready_apart(folds):
         ("float32", False, 0.5),
         ("float32", False, 1.0),
     }
-    wanted = [MAKERS[name](net, **way).attribute(X, 1) for way in ways for name in ("smoothgrad", "moreau")]
+    wanted = [MAKERS[name](net, **way).attribute(X, target=1) for way in ways for name in ("smoothgrad", "moreau")]
     assert all(map(torch.equal, found, wanted))
 
 
@@ -99,8 +99,8 @@ def test_another_network_keeps_to_itself(folds):
     with shared_engines(net):
         found = {}
         for name in READIED:
-            MAKERS[name](net).attribute(X, 1)
-            found[name] = MAKERS[name](other).attribute(X, 1)
+            MAKERS[name](net).attribute(X, target=1)
+            found[name] = MAKERS[name](other).attribute(X, target=1)
         assert engines_of(other) == {}
         assert engines_of(other) is not engines_of(other)
     assert [each is net for each in folds] == [True, *[False] * len(READIED)]
@@ -128,9 +128,9 @@ def test_blocks_inside_a_block(folds):
 def test_a_method_that_was_used_before_goes_on_with_what_it_has(folds):
     net = network()
     before = MAKERS["smoothgrad"](net)
-    before.attribute(X, 1)
+    before.attribute(X, target=1)
     with shared_engines(net):
-        before.attribute(X, 1)
+        before.attribute(X, target=1)
         assert folds == [net]
         assert engines_of(net) == {}
 
@@ -140,7 +140,7 @@ def used(net, fails):
     methods = [MAKERS[name](net) for name in READIED]
     with suppress(KeyError), shared_engines(net):
         for each in methods:
-            each.attribute(X, 1)
+            each.attribute(X, target=1)
         if fails:
             raise KeyError
     return methods, methods[0]._engines
@@ -175,13 +175,13 @@ def test_weights_that_change_inside_the_block_are_seen(name):
     net = network()
     with shared_engines(net):
         kept = MAKERS[name](net)
-        before = kept.attribute(X, 1)
-        MAKERS["smoothgrad"](net).attribute(X, 1)
+        before = kept.attribute(X, target=1)
+        MAKERS["smoothgrad"](net).attribute(X, target=1)
         with torch.no_grad():
             net[0].weight.mul_(1.5)
             net[1].running_var.mul_(2.0)
-        found = [kept.attribute(X, 1), MAKERS[name](net).attribute(X, 1)]
-    wanted = MAKERS[name](net).attribute(X, 1)
+        found = [kept.attribute(X, target=1), MAKERS[name](net).attribute(X, target=1)]
+    wanted = MAKERS[name](net).attribute(X, target=1)
     assert not torch.allclose(wanted, before, rtol=1e-2)
     for each in found:
         torch.testing.assert_close(each, wanted, rtol=1e-4, atol=1e-6)

@@ -477,11 +477,11 @@ def test_attacked_maps_are_judged_with_noise_that_the_attack_has_not_seen(told, 
     pair = attacked.pairs(given, name, 3.0)
     photos, hit = attacked.photos(given), pair.found
     judge = method(name, photos.classifier, attacked.QUICK.judged, seed=1)
-    assert torch.equal(pair.before, judge.attribute(photos.x, hit.target))
-    assert torch.equal(pair.after, judge.attribute(hit.x, hit.target))
+    assert torch.equal(pair.before, judge.attribute(photos.x, target=hit.target))
+    assert torch.equal(pair.after, judge.attribute(hit.x, target=hit.target))
     assert bool(hit.kept.all())
     assert float(hit.l2.max()) <= 3.0 * (1 + 1e-5)
-    seen = method(name, photos.classifier, attacked.QUICK.judged, seed=0).attribute(photos.x, hit.target)
+    seen = method(name, photos.classifier, attacked.QUICK.judged, seed=0).attribute(photos.x, target=hit.target)
     assert torch.equal(seen, pair.before) == (name == "gradient")
     assert (pair.figures["floor_normalised_distance"] == 0).all() == (name == "gradient")
     assert attacked.pairs(given, name, 3.0) is pair

@@ -39,12 +39,12 @@ class AttackedModel:
 
     def map(self, x: Images) -> Maps:
         """The map of each image, on the network itself, without a graph."""
-        found: Maps = self.method.attribute(x.detach(), self.target).detach()
+        found: Maps = self.method.attribute(x.detach(), target=self.target).detach()
         return found
 
     def map_with_graph(self, x: Images) -> Maps:
         """The map of the surrogate, which can be differentiated by x."""
-        found: Maps = self.surrogate.attribute(x, self.target, create_graph=True)
+        found: Maps = self.surrogate.attribute(x, target=self.target, create_graph=True)
         return found
 
 
@@ -79,7 +79,7 @@ class Attack:
     A new attack is a subclass that is a frozen dataclass (`eq=False`) and defines
     `run(ball, model, watch) -> AttackResult`: search in `ball` (its `x` are the clean inputs, `project` brings any
     point back), ask `model` for predictions, call `watch(step, total, info)` now and then, end with
-    `return self.make_result(ball, model, points, success, objective, trace, gradients)`.
+    `return self.make_result(ball, model, points, success, objective, trace, gradients_spent)`.
     It may override `check_inputs(x)`, `choose_classes(target, logits)` and `make_model(x, target, logits)`, and set
     the class attributes `norms` and `unbounded` (whether epsilon may be infinite). A table needs one line for it, or
     `register("attack", name)`. Attacks on maps are shorter to write as subclasses of `MapAttack`.
@@ -162,14 +162,7 @@ class Attack:
         return AttackedModel(self.network, target, logits.argmax(1))
 
     def make_result(
-        self,
-        ball: Ball,
-        model: AttackedModel,
-        at: Images,
-        success: Flags,
-        objective: PerImage,
-        trace: Tensor,
-        gradients: Counts,
+        self, ball: Ball, model: AttackedModel, at: Images, success: Flags, value: PerImage, trace: Tensor, cost: Counts
     ) -> AttackResult:
         """The result at the points `at`, with the size of the change and what the model predicts there."""
         delta = at - ball.x
@@ -179,7 +172,7 @@ class Attack:
         if box is not None:
             low, high = (torch.as_tensor(end, device=delta.device, dtype=delta.dtype) for end in box)
             lengths |= {f"pixels_{kind}": distance(delta * (255 / (high - low)), kind) for kind in NORMS}
-        return AttackResult(at, success, model.keeps_class(at), objective, trace, gradients, model.target, **lengths)
+        return AttackResult(at, success, model.keeps_class(at), value, trace, cost, model.target, **lengths)
 
     def _bounds(self) -> tuple[Any, Any] | None:
         if isinstance(self.box, str):

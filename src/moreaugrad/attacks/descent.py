@@ -83,9 +83,7 @@ class Objective:
     value: Callable[[Images], PerImage]
     value_and_grad: Callable[[Images], tuple[PerImage, Images]]
     is_valid: Callable[[Images], Flags]  # points that may be returned
-    start_is_valid: Flags | None = (
-        None  # whether x itself may be returned (None: yes); if not, any valid point beats it
-    )
+    start_is_valid: Flags | None = None  # whether x itself may be returned (None: yes); else any valid point beats it
     exact: bool = True  # value_and_grad's value is the objective itself; False: that of a smooth surrogate
     enough: float = -inf  # an image whose objective is this small goes no further
 
@@ -169,13 +167,7 @@ class ShrinkingSteps:
 
 
 def descend(
-    ball: Ball,
-    objective: Objective,
-    rule: StepRule,
-    steps: int,
-    restarts: int = 1,
-    seed: int = 0,
-    watch: Watch = unwatched,
+    ball: Ball, objective: Objective, rule: StepRule, steps: int, restarts: int, seed: int, watch: Watch = unwatched
 ) -> DescentResult:
     """Takes `steps` steps from each start and evaluates every point, the last one too."""
     best, lowest = ball.x, objective.value(ball.x)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.attacks.base import AttackedModel, Maps, make_score, predict_logits
-from moreaugrad.attacks.descent import Ball, DescentResult, Objective, StepRule
+from moreaugrad.attacks.descent import Ball, Objective, StepRule
 from moreaugrad.attacks.map_attack import MapAttack, magnitude, shares
 from moreaugrad.attacks.result import AttackResult, extend_result
 from moreaugrad.batch import total
@@ -149,12 +149,12 @@ class Manipulation(MapAttack):
         said = predict_logits(self.network, ball.x).to(ball.x.dtype).softmax(1)
         return self._target_planes(model, ball.x), said
 
-    def objective(self, maps: Maps, reference: tuple[Planes, Tensor]) -> PerImage:
+    def objective(self, maps: Maps, reference: tuple[Planes, Any]) -> PerImage:
         h = to_plane(maps)
         scale = (h[0].numel() / PIXELS) ** 2  # entries of a map of sum 1 go as 1/pixels
         return self.weights[0] * scale * mse(h, reference[0])
 
-    def loss(self, x: Images, maps: Maps, reference: tuple[Planes, Tensor], model: AttackedModel) -> PerImage:
+    def loss(self, x: Images, maps: Maps, reference: tuple[Planes, Any], model: AttackedModel) -> PerImage:
         """The output is the network's own, with kinks and all: it needs no second derivative."""
         said = logits_with_graph(model.network, x).to(x.dtype).softmax(1)
         scale = said.shape[1] / CLASSES  # few classes change, whatever their number
@@ -176,15 +176,15 @@ class Manipulation(MapAttack):
             given = given.reshape(-1, given.shape[1] if given.ndim == 4 else 1, *given.shape[-2:])
             return to_plane(given).expand(len(x), *x.shape[-2:])
         given = given.reshape(-1, *x.shape[1:])
-        found = to_plane(model.method.attribute(given, predict_logits(self.network, given).argmax(1)).detach())
+        found = to_plane(model.method.attribute(given, target=predict_logits(self.network, given).argmax(1)).detach())
         if not bool(found.flatten(1).any(1).all()):
             raise ValueError("the map of target_image must not be zero everywhere, got one that is; take another image")
         return found.expand(len(x), *found.shape[1:])
 
-    def count_gradients(self, found: DescentResult, model: AttackedModel, per_map: Counts) -> Counts:
+    def count_gradients(self, model: AttackedModel, per_map: Counts, maps: int, slopes: int) -> Counts:
         """Besides: a gradient of the output at each step, and the maps of the result."""
-        maps = 2 if self.target_image is None else 4
-        return super().count_gradients(found, model, per_map) + found.gradients + maps * per_map
+        more = 2 if self.target_image is None else 4
+        return super().count_gradients(model, per_map, maps + more, slopes) + slopes
 
 
 @dataclass(eq=False)
@@ -216,8 +216,9 @@ def _check_target_map(given: Tensor, x: Images) -> None:
     plane, rows = tuple(x.shape[-2:]), (1, len(x))
     if given.ndim not in (2, 3, 4) or tuple(given.shape[-2:]) != plane or (given.ndim > 2 and len(given) not in rows):
         raise ValueError(
-            f"target_map must be (H, W), (N, H, W) or (N, C, H, W) with one row or {len(x)} and {plane[0]} x {plane[1]} "
-            f"pixels as the images, got shape {tuple(given.shape)}; resize it with torch.nn.functional.interpolate"
+            f"target_map must be (H, W), (N, H, W) or (N, C, H, W) with one row or {len(x)} and {plane[0]} x "
+            f"{plane[1]} pixels as the images, got shape {tuple(given.shape)}; resize it with "
+            "torch.nn.functional.interpolate"
         )
     if not bool((given != 0).reshape(len(given) if given.ndim > 2 else 1, -1).any(1).all()):
         raise ValueError("target_map must have an entry that is not zero, got a map of zeros: it has no shares")

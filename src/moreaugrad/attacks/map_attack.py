@@ -17,16 +17,7 @@ from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.attacks.base import Attack, AttackedModel, Maps, check_batch
-from moreaugrad.attacks.descent import (
-    Ball,
-    DescentResult,
-    NormalizedSteps,
-    Objective,
-    ShrinkingSteps,
-    SignSteps,
-    StepRule,
-    descend,
-)
+from moreaugrad.attacks.descent import Ball, NormalizedSteps, Objective, ShrinkingSteps, SignSteps, StepRule, descend
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.batch import spread, total
 from moreaugrad.model.noise import settle
@@ -121,12 +112,11 @@ class MapAttack(Attack):
 
     def make_model(self, x: Images, target: Tensor, logits: Tensor) -> AttackedModel:
         method = fix_seed(self.attacked)
-        return AttackedModel(
-            self.network, target, logits.argmax(1), method, *make_surrogate(method, self.surrogate, self.beta)
-        )
+        surrogate = make_surrogate(method, self.surrogate, self.beta)
+        return AttackedModel(self.network, target, logits.argmax(1), method, *surrogate)
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
-        clean = model.method.explain(ball.x, model.target)
+        clean = model.method.explain(ball.x, target=model.target)
         reference = self.reference(clean.map, model, ball)
 
         def value_and_grad(at: Images) -> tuple[PerImage, Images]:
@@ -142,11 +132,12 @@ class MapAttack(Attack):
         objective = Objective(value, value_and_grad, model.keeps_class, exact=model.exact)
         found = descend(ball, objective, self.step_rule(model), self.steps, self.restarts, self.seed, watch)
         warn_if_flat(found.flat)
-        spent = self.count_gradients(found, model, clean.gradients)
+        spent = self.count_gradients(model, clean.gradients, found.values + 1, found.gradients)
         return self.make_result(ball, model, found.x, _is_lower(found.trace), found.objective, found.trace, spent)
 
-    def count_gradients(self, found: DescentResult, model: AttackedModel, per_map: Counts) -> Counts:
-        spent: Counts = per_map * (found.values + 1) + found.gradients * (per_map + model.surrogate.slope_cost(per_map))
+    def count_gradients(self, model: AttackedModel, per_map: Counts, maps: int, slopes: int) -> Counts:
+        """Sample gradients of so many maps, and maps with their derivative."""
+        spent: Counts = per_map * maps + slopes * (per_map + model.surrogate.slope_cost(per_map))
         return spent
 
     def transfer(self, inputs: Tensor, points: Sequence[Tensor], target: Target = None) -> AttackResult:
@@ -172,7 +163,7 @@ class MapAttack(Attack):
         return self._attack(inputs, target, lambda ball, model: self._choose_best(ball, model, points))
 
     def _choose_best(self, ball: Ball, model: AttackedModel, points: Sequence[Tensor]) -> AttackResult:
-        clean = model.method.explain(ball.x, model.target)
+        clean = model.method.explain(ball.x, target=model.target)
         reference = self.reference(clean.map, model, ball)
         best, trace = ball.x, [self.loss(ball.x, clean.map, reference, model)]
         for point in points:

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from moreaugrad import validate
-from moreaugrad.attacks.base import Attack, AttackedModel, check_batch, predict_logits, read_classes
+from moreaugrad.attacks.base import Attack, AttackedModel, predict_logits, read_classes
 from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.map_attack import check_differentiable, fix_seed, magnitude, with_network
+from moreaugrad.attacks.model_fooling_data import Classes, Pair, is_pair, read_pairs, repeat_batches
 from moreaugrad.attacks.model_fooling_losses import KINDS, Maps
 from moreaugrad.attacks.result import AttackResult, extend_result
 from moreaugrad.batch import total
@@ -28,10 +29,6 @@ from moreaugrad.model.prepared import numerics
 from moreaugrad.types import Images, Watch, unwatched
 
 log = logging.getLogger("moreaugrad")
-
-Classes = Int[Tensor, "n"]
-Pair = tuple[Images, Classes]
-_FORM = "(x, y), images and their classes as two tensors, or an iterable of such pairs, as a DataLoader is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +54,6 @@ class ModelFoolingResult(AttackResult):
     ce: Float[Tensor, "updates"] = field(kw_only=True)
     accuracy_before: float = field(kw_only=True)
     accuracy_after: float = field(kw_only=True)
-
-    @property
-    def success_rate(self) -> float:
-        return float(self.success.double().mean())
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +106,22 @@ class ModelFooling(Attack):
         validate.at_least("steps", self.steps, 1)
         validate.at_least("batch_size", self.batch_size, 1)
         _check_classes(self.kind, self.classes)
-        _trained_module(self.network)
+        _ = self._module  # refused at once where there are no weights to train
+
+    @property
+    def _module(self) -> nn.Module:
+        """The module whose weights are copied and trained."""
+        network = getattr(self.network, "_orig_mod", self.network)
+        if not isinstance(network, nn.Module) or not any(p.is_floating_point() for p in network.parameters()):
+            raise TypeError(
+                "model fooling trains a copy of the model's weights, so the model must be a torch.nn.Module that has "
+                f"some, got {type(network).__name__}"
+            )
+        return network
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self._module.parameters()).device
 
     def fool(
         self, data: Any, validation: Any = None, *, fooling: Any = None, callback: Watch | None = None
@@ -129,18 +137,17 @@ class ModelFooling(Attack):
         Returns:
             The fooled copy of the network and how it does on `validation`.
         """
-        if not _is_pair("data", data) and validation is None:
+        if not is_pair("data", data) and validation is None:
             raise ValueError(
                 "validation must be given where the data is an iterable, got None; give (x, y) to judge it on"
             )
         for name, given in (("validation", validation), ("fooling", fooling)):
             if given is not None:
-                _is_pair(name, given)
+                is_pair(name, given)
         validate.evaluating(self.network)
-        device = _device(self.network)
-        rng = torch.random.fork_rng([device] if device.type == "cuda" else [])
+        rng = torch.random.fork_rng([self._device] if self._device.type == "cuda" else [])
         with torch.inference_mode(False), torch.no_grad(), rng:
-            pairs = list(_read_pairs("validation", data if validation is None else validation, device))
+            pairs = list(read_pairs("validation", data if validation is None else validation, self._device))
             if not pairs:
                 raise ValueError("validation must hold at least one batch, got none")
             x, y = (torch.cat(parts) for parts in zip(*pairs, strict=True))
@@ -156,11 +163,14 @@ class ModelFooling(Attack):
         y, count = read_classes(validation[1], clean), int(clean.shape[1])
         if self.classes is not None and max(self.classes) >= count:
             raise ValueError(f"classes must lie in 0..{count - 1}, the classes of the model, got {self.classes!r}")
-        trained = _trainable_copy(_trained_module(self.network))
+        trained = _trainable_copy(self._module)
         method = with_network(original, trained)
-        others = None if fooling is None else self._batches("fooling", fooling, count)
-        trace, rows = self._train(original, method, self._batches("data", data, count), others, watch)
-        _restore_flags(trained, _trained_module(self.network))
+        options = count, self._device, self.batch_size, self.seed
+        others = None if fooling is None else repeat_batches("fooling", fooling, *options)
+        trace, rows = self._train(original, method, repeat_batches("data", data, *options), others, watch)
+        for weight, own in zip(trained.parameters(), self._module.parameters(), strict=True):
+            weight.grad = None
+            weight.requires_grad_(own.requires_grad)
         before, after = (self._maps(each, x, y) for each in (original, method))
         figures = torch.stack([kind.figure(before, before), kind.figure(after, before)])
         shown = torch.stack([total(maps) > 0 for maps in after]).all(0)  # a blank map misleads nobody
@@ -182,9 +192,8 @@ class ModelFooling(Attack):
         self, original: Any, method: Any, batches: Iterator[Pair], others: Iterator[Pair] | None, watch: Watch
     ) -> tuple[Float[Tensor, "2 updates"], tuple[int, int]]:
         """The losses of each batch, and how many rows the cross-entropy and the maps took."""
-        network, trace, rows = method.forward_func, [], [0, 0]
-        weights = [p for p in network.parameters() if p.requires_grad]
-        adam = torch.optim.Adam(weights, self.lr)
+        weights = [p for p in method.forward_func.parameters() if p.requires_grad]
+        adam, trace, rows = torch.optim.Adam(weights, self.lr), [], (0, 0)
         for step in range(self.steps):
             batch = next(batches, None)
             shown = batch if others is None else next(others, None)
@@ -195,52 +204,39 @@ class ModelFooling(Attack):
                 break
             before = self._maps(original, *shown, together=True) if KINDS[self.kind].needs_before else ()
             with torch.enable_grad(), numerics("float32", batch[0].is_cuda):
-                ce, fooling = self._losses(method, batch, shown, before)
-                if not bool(ce.isfinite()):
-                    raise ValueError(f"the loss must stay finite, got NaN or infinity at step {step}; lower lr or lam")
-                if step == 0 and self.lam > 0:
-                    _check_trainable(fooling, weights, method.get_name())
-                loss = ce + self.lam * fooling if self.lam > 0 else ce
-                for weight, grad in zip(weights, torch.autograd.grad(loss, weights, allow_unused=True), strict=True):
-                    weight.grad = grad
+                trace.append(self._differentiate(method, weights, batch, shown, before, step))
             adam.step()
-            trace.append(torch.stack([fooling.detach(), ce.detach().to(fooling.dtype)]))
-            rows = [rows[0] + len(batch[0]), rows[1] + len(shown[0])]
+            rows = rows[0] + len(batch[0]), rows[1] + len(shown[0])
             watch(step + 1, self.steps, {"fooling": trace[-1][0], "ce": trace[-1][1]})
         if not trace:
             raise ValueError("data must hold at least one batch, got none")
-        return torch.stack(trace, 1), (rows[0], rows[1])
+        return torch.stack(trace, 1), rows
 
-    def _losses(self, method: Any, batch: Pair, shown: Pair, before: Maps) -> tuple[Tensor, Tensor]:
-        """The cross-entropy of a batch, and the loss of the maps that are shown."""
+    def _differentiate(
+        self, method: Any, weights: list[Tensor], batch: Pair, shown: Pair, before: Maps, step: int
+    ) -> Float[Tensor, "2"]:
+        """Sets the gradients of the weights; returns the fooling loss and the cross-entropy."""
         ce = F.cross_entropy(validate.output(method.forward_func(batch[0]), len(batch[0])), batch[1])
-        maps = self._maps(method, *shown, graph=self.lam > 0, together=True)
-        return ce, KINDS[self.kind].loss(maps, before).mean()
+        if not bool(ce.isfinite()):
+            raise ValueError(f"the loss must stay finite, got NaN or infinity at step {step}; lower lr or lam")
+        fooling = KINDS[self.kind].loss(self._maps(method, *shown, graph=self.lam > 0, together=True), before).mean()
+        if step == 0 and self.lam > 0:
+            _check_trainable(fooling, weights, method.get_name())
+        loss = ce + self.lam * fooling if self.lam > 0 else ce
+        for weight, grad in zip(weights, torch.autograd.grad(loss, weights, allow_unused=True), strict=True):
+            weight.grad = grad
+        return torch.stack([fooling.detach(), ce.detach().to(fooling.dtype)])
 
     def _maps(self, method: Any, x: Images, y: Classes, graph: bool = False, together: bool = False) -> Maps:
         """|map| of each pixel for the class, or for each of two. `together`: in one call of the network."""
         size = len(x) if together else None
         wanted = (y,) if self.classes is None else tuple(torch.full_like(y, each) for each in self.classes)
-        found = (method.attribute(x, each, create_graph=graph, internal_batch_size=size) for each in wanted)
+        found = (method.attribute(x, target=each, create_graph=graph, internal_batch_size=size) for each in wanted)
         return tuple(magnitude(maps if graph else maps.detach()) for maps in found)
-
-    def _batches(self, name: str, given: Any, count: int) -> Iterator[Pair]:
-        """Batches without end; an iterator that can be read once ends."""
-        device, generator, more = _device(self.network), torch.Generator().manual_seed(self.seed), True
-        if _is_pair(name, given):
-            x, y = _read_pair(name, given, count)
-            while True:
-                for some in torch.randperm(len(x), generator=generator).split(self.batch_size):
-                    yield x[some].detach().to(device), y[some].to(device)
-        while more:
-            more = False
-            for each in _read_pairs(name, given, device, count):
-                more = True
-                yield each
 
     def _count_gradients(self, method: Any, x: Images, y: Classes, rows: tuple[int, int]) -> int:
         """Sample gradients per image of the validation: its maps, and its part of the training's."""
-        one = method.explain(x[:1], y[:1]).gradients
+        one = method.explain(x[:1], target=y[:1]).gradients
         maps = 1 if self.classes is None else 2
         with_slope = int((one + method.slope_cost(one) if self.lam > 0 else one).max())
         single = int(one.max())
@@ -264,59 +260,14 @@ def _check_classes(kind: str, given: Any) -> None:
         raise ValueError(f"classes must be two different ones, got {given!r}")
 
 
-def _is_pair(name: str, given: Any) -> bool:
-    """Whether data is one pair of tensors; refuses what is neither that nor an iterable."""
-    if isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(each, Tensor) for each in given):
-        return True
-    if isinstance(given, Tensor | str | dict) or not isinstance(given, Iterable):
-        raise TypeError(f"{name} must be {_FORM}, got {type(given).__name__}")
-    return False
-
-
-def _read_pair(name: str, given: Any, count: int) -> Pair:
-    """Images, and one class for each of them out of `count`."""
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise TypeError(f"{name} must be {_FORM}, got {type(given).__name__} in it")
-    x = check_batch(given[0])
-    if given[1] is None:
-        raise ValueError(f"{name} must hold a class for each image, got None")
-    return x, read_classes(given[1], torch.empty(1, 1, device=x.device).expand(len(x), count))
-
-
-def _read_pairs(name: str, given: Any, device: torch.device, count: int = 2**31) -> Iterator[Pair]:
-    """The pairs of the data, on the device of the network."""
-    for each in [given] if _is_pair(name, given) else given:
-        x, y = _read_pair(name, each, count)
-        yield x.detach().to(device), y.to(device)
-
-
-def _trained_module(network: Any) -> nn.Module:
-    """The module whose weights are copied and trained."""
-    network = getattr(network, "_orig_mod", network)
-    if not isinstance(network, nn.Module) or not any(p.is_floating_point() for p in network.parameters()):
-        raise TypeError(
-            "model fooling trains a copy of the model's weights, so the model must be a torch.nn.Module that has some, "
-            f"got {type(network).__name__}"
-        )
-    return network
-
-
 def _trainable_copy(network: nn.Module) -> nn.Module:
     """A copy with weights of its own; those that the model trains, or all of them where it trains none."""
     copied = copy.deepcopy(network)
-    every = [p for p in copied.parameters() if p.is_floating_point()]
-    some = [p for p in every if p.requires_grad] or every
+    none = not any(weight.requires_grad for weight in copied.parameters())
     for weight in copied.parameters():
         weight.grad = None
-    for weight in some:
-        weight.requires_grad_()
+        weight.requires_grad_(weight.requires_grad or (none and weight.is_floating_point()))
     return copied
-
-
-def _restore_flags(copied: nn.Module, network: nn.Module) -> None:
-    for weight, original in zip(copied.parameters(), network.parameters(), strict=True):
-        weight.grad = None
-        weight.requires_grad_(original.requires_grad)
 
 
 def _check_trainable(loss: Tensor, weights: list[Tensor], who: str) -> None:
@@ -328,7 +279,3 @@ def _check_trainable(loss: Tensor, weights: list[Tensor], who: str) -> None:
             f"the map of {who} must have a derivative by the model's weights to be fooled, got none; "
             "take another method, such as `gradcam` or `gradient`"
         )
-
-
-def _device(network: Any) -> torch.device:
-    return next(_trained_module(network).parameters()).device

@@ -71,8 +71,7 @@ def topk(now: Maps, before: Maps) -> PerImage:
 
 def centre_mass(now: Maps, before: Maps) -> PerImage:
     """Minus the shift of the centre of mass, down plus across."""
-    found: PerImage = -(centre(now[0]) - centre(before[0])).abs().sum(1)
-    return found
+    return -total((centre(now[0]) - centre(before[0])).abs())
 
 
 def centre_distance(now: Maps, before: Maps) -> PerImage:

@@ -44,15 +44,6 @@ class PatchResult(AttackResult):
     plain_success: Flags | None = field(default=None, kw_only=True)
     plain_share: PerImage | None = field(default=None, kw_only=True)
 
-    @property
-    def target_rate(self) -> float:
-        """The share of the images that are taken for their target."""
-        return float(self.success.double().mean())
-
-    @property
-    def plain_target_rate(self) -> float | None:
-        return None if self.plain_success is None else float(self.plain_success.double().mean())
-
 
 @dataclass(frozen=True, eq=False)
 class Patch(MapAttack):
@@ -106,9 +97,9 @@ class Patch(MapAttack):
                 "step_size must be a number in the units of the input, got None; 0.005 is the usual choice"
             )
         validate.positive("lam", self.lam)
-        for name in ("hide", "compare"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        for name, given in (("hide", self.hide), ("compare", self.compare)):
+            if not isinstance(given, bool):
+                raise TypeError(f"{name} must be True or False, got {given!r}")
 
     def mask(self, x: Images) -> Mask:
         """The pixels of the patch on images like x, (H, W)."""
@@ -146,34 +137,22 @@ class Patch(MapAttack):
             return self._find(ball, model, self.hide, watch)
         plain = self._find(ball, model, False, lambda step, total, info: watch(step, 2 * total, info))
         own = self._find(ball, model, True, lambda step, total, info: watch(total + step, 2 * total, info))
-        return replace(
-            own,
-            gradients=plain.gradients + own.gradients,
-            plain_x=plain.x,
-            plain_success=plain.success,
-            plain_share=plain.share,
-        )
+        spent = plain.gradients + own.gradients
+        return replace(own, gradients=spent, plain_x=plain.x, plain_success=plain.success, plain_share=plain.share)
 
     def _find(self, ball: Ball, model: AttackedModel, hide: bool, watch: Watch) -> PatchResult:
         """One patch for each image: one that hides, or a plain one."""
         assert self.step_size is not None
         mask = self.mask(ball.x)
         search = PatchSearch(model, mask, self.lam, hide)
-        objective = Objective(
-            search.value,
-            search.value_and_grad,
-            search.hits_target,
-            exact=model.exact or not hide,
-            enough=0 if hide else SURE,
-        )
+        objective = Objective(search.value, search.value_and_grad, search.hits_target)
+        objective = replace(objective, exact=model.exact or not hide, enough=0 if hide else SURE)
         rule = PatchSteps(mask, self.step_size)
         found = descend(ball, objective, rule, self.steps, self.restarts, self.seed, watch)
         warn_if_flat(bool(search.flat))
-        success, final = search.hits_target(found.x), model.method.explain(found.x, model.target)
-        per_map = final.gradients
-        spent = per_map + search.spent
-        if hide:
-            spent = spent + per_map * found.values + (per_map + model.surrogate.slope_cost(per_map)) * found.gradients
+        success, final = search.hits_target(found.x), model.method.explain(found.x, target=model.target)
+        maps, slopes = (found.values + 1, found.gradients) if hide else (1, 0)
+        spent = search.spent + self.count_gradients(model, final.gradients, maps, slopes)
         result = self.make_result(ball, model, found.x, success, found.objective, found.trace, spent)
         share = torch.where(success, share_inside(final.map, mask), torch.nan)
         return extend_result(result, PatchResult, mask=mask.expand(len(ball.x), -1, -1), share=share)

@@ -52,6 +52,11 @@ class AttackResult:
     pixels_l2: PerImage | None = None
     pixels_linf: PerImage | None = None
 
+    @property
+    def success_rate(self) -> float:
+        """The share of the images for which the attack succeeded."""
+        return float(self.success.double().mean())
+
 
 def extend_result(found: AttackResult, kind: type[Result], **more: Any) -> Result:
     """The same result with the further fields of a subclass."""
@@ -83,17 +88,12 @@ def strongest_attack(
     valid = torch.stack([each.success for each in found])
     best = torch.where(valid, figures, torch.inf).nan_to_num(nan=torch.inf).argmin(0)
 
-    def choose(values: list[Any]) -> Any:
-        picked = values[0]
-        if picked is None:
-            return None
-        for number, value in enumerate(values[1:], 1):
-            picked = torch.where((best == number).view(-1, *[1] * (value.ndim - 1)), value, picked)
-        return picked
+    def choose(name: str) -> Any:
+        values = [getattr(each, name) for each in found]
+        return None if values[0] is None else torch.stack(values)[best, torch.arange(len(best))]
 
     names = [each.name for each in fields(AttackResult) if each.name not in ("trace", "gradients")]
-    chosen = {name: choose([getattr(each, name) for each in found]) for name in names}
     traces = torch.stack([each.trace[-1] for each in found]).cummin(0).values
     trace = torch.cat([found[0].trace[:1], traces.minimum(found[0].trace[:1])])
     total = torch.stack([each.gradients for each in found]).sum(0)
-    return AttackResult(**chosen, trace=trace, gradients=total), best
+    return AttackResult(**{name: choose(name) for name in names}, trace=trace, gradients=total), best

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -30,11 +30,11 @@ FLOOR = 0.03  # share of the smallest entries that leave the support
 
 @dataclass(frozen=True, eq=False)
 class Structured(ClassAttack):
-    """`min over z of c l(x + z) + gamma |z|^2 + tau sum_g |z_g|_2`, in the box and |z|_inf <= epsilon (Xu et al., 2019).
+    """`min over z of c l(x + z) + gamma |z|^2 + tau sum_g |z_g|_2`, in the box and |z|_inf <= epsilon.
 
-    Use it for changes of the class that show where the model can be fooled. l is the hinge of the margin,
-    `max(0, Z_t - max other Z + confidence)`, or the reverse for a goal; c is searched for each image. The shortest
-    change that succeeds is kept, then shortened within its support. As published: rounds=8, iterations=1000,
+    Use it for changes of the class that show where a model can be fooled (Xu et al., 2019). l is the hinge of the
+    margin, `max(0, Z_t - max other Z + confidence)`, or the reverse for a goal; c is searched for each image. The
+    shortest change that succeeds is kept, then shortened within its support. As published: rounds=8, iterations=1000,
     growing=True. tau and gamma suit inputs that span about 1; where they span R, tau/R and gamma/R^2 mean the same.
 
     Args:
@@ -100,12 +100,12 @@ class Structured(ClassAttack):
         second = [max(1, 2 * self.iterations // 5)] * (self.rounds if self.refine else 0)
         search = WeightSearch(ShortestChange(ball, model, self.confidence), len(first) + len(second), watch)
         groups = make_groups(self.groups, ball.x)
-        sparse = GroupAdmm(groups, low, high, self.gamma, self.tau, self.rho, self.alpha, bool(self.official))
+        sparse = GroupAdmm(low, high, self.gamma, self.rho, self.alpha, groups, self.tau, bool(self.official))
         search.run(sparse, torch.zeros_like(ball.x), self.c, first)
         found = search.best.length < torch.inf
         if second:
             change = search.best.at - ball.x
-            within = SupportAdmm(support(change), low, high, self.gamma / POLISH, self.rho, self.alpha)
+            within = SupportAdmm(low, high, self.gamma / POLISH, self.rho, self.alpha, support(change))
             search.run(within, change, 5 * self.c, second, idle=not bool(found.any()))
         at, length = search.best.at, search.best.length
         spent = sum(first) + sum(second) * found.long()
@@ -195,34 +195,36 @@ class AdmmState:
     copies: tuple[Images, ...]  # of z; all are equal at the solution, and the last is the sparse one
 
 
-class Admm(Protocol):
-    """A problem min f(z) + ..., with its way of solving it."""
+@dataclass(frozen=True, eq=False)
+class Admm:
+    """ADMM on min over z of f(z) + gamma |z|^2 + ..., low <= z <= high."""
 
-    def start(self, z: Images) -> AdmmState: ...
+    low: Tensor
+    high: Tensor
+    gamma: float
+    rho: float
+    alpha: float
+    copies: ClassVar[int] = 1
+
+    def start(self, z: Images) -> AdmmState:
+        return AdmmState(z, (torch.zeros_like(z),) * self.copies, (z,) * self.copies)
 
     def step(self, at: AdmmState, grad: Images, k: int) -> AdmmState:
         """The next state, from the gradient of f at z; k counts from 0."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
-class GroupAdmm:
-    """min over z of f(z) + gamma |z|^2 + tau sum_g |z_g|_2, low <= z <= high: three copies, delta, w and y.
+class GroupAdmm(Admm):
+    """... + tau sum_g |z_g|_2: three copies, delta, w and y.
 
     `official` counts delta twice, as the published code does, which comes to twice the gamma.
     """
 
     group: Group
-    low: Tensor
-    high: Tensor
-    gamma: float
     tau: float
-    rho: float
-    alpha: float
     official: bool = False
-
-    def start(self, z: Images) -> AdmmState:
-        return AdmmState(z, (torch.zeros_like(z),) * 3, (z,) * 3)
+    copies: ClassVar[int] = 3
 
     def step(self, at: AdmmState, grad: Images, k: int) -> AdmmState:
         (u, s, v), z, rho = at.duals, at.z, self.rho
@@ -235,18 +237,10 @@ class GroupAdmm:
 
 
 @dataclass(frozen=True, eq=False)
-class SupportAdmm:
-    """min over z of f(z) + gamma |z|^2, low <= z <= high, z zero outside `support`: one copy."""
+class SupportAdmm(Admm):
+    """... with z zero outside `support`, which holds ones and zeros: one copy."""
 
-    support: Images  # ones and zeros
-    low: Tensor
-    high: Tensor
-    gamma: float
-    rho: float
-    alpha: float
-
-    def start(self, z: Images) -> AdmmState:
-        return AdmmState(z, (torch.zeros_like(z),), (z,))
+    support: Images
 
     def step(self, at: AdmmState, grad: Images, k: int) -> AdmmState:
         (u,), z, rho = at.duals, at.z, self.rho

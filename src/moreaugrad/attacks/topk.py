@@ -13,16 +13,15 @@ from moreaugrad.attacks.base import AttackedModel, Maps
 from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.map_attack import MapAttack, magnitude, shares
 from moreaugrad.batch import total
-from moreaugrad.metrics.checks import top
-from moreaugrad.metrics.similarity import count, leading
+from moreaugrad.metrics.similarity import count_top, require_top, top_entries
 from moreaugrad.types import PerImage
 
 
 @dataclass(frozen=True, eq=False)
 class TopK(MapAttack):
-    """Makes `sum of |map| over T / sum of |map|` small, T the k largest entries of the clean map (Ghorbani et al., 2019).
+    """Makes `sum of |map| over T / sum of |map|` small, where T are the k largest entries of the clean map.
 
-    The standard attack on maps, and the strongest here for most of them. T holds no zeros of a sparse map.
+    The standard attack on maps (Ghorbani et al., 2019). Zeros of a sparse map are never in T.
 
     Args:
         attacked: a method whose map can be differentiated.
@@ -61,5 +60,5 @@ class TopK(MapAttack):
 
 def largest_entries(size: Float[Tensor, "n d"], k: float | int | None) -> Float[Tensor, "n d"]:
     """1 at the k largest entries of each row that are not zero, as the metric `topk_intersection` takes them."""
-    top("k", k, size.shape[1])
-    return leading(size, count(k, size)).to(size.dtype)
+    require_top("k", k, size.shape[1])
+    return top_entries(size, count_top(k, size)).to(size.dtype)

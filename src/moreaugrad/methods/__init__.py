@@ -42,17 +42,17 @@ METHODS = Table(
         frozenset({"slow"}),
     ),
     cam=Entry(
-        "moreaugrad.methods.cam:Cam",
+        "moreaugrad.methods.cam.cam:Cam",
         "features before the pooling, weighted by the linear head; forward pass only",
         _LAYER | {"signed"},
     ),
     gradcam=Entry(
-        "moreaugrad.methods.cam:GradCam",
+        "moreaugrad.methods.cam.cam:GradCam",
         "features of a layer, weighted by the mean gradient of each channel",
         _LAYER,
     ),
     gradcam_plus_plus=Entry(
-        "moreaugrad.methods.cam:GradCamPlusPlus",
+        "moreaugrad.methods.cam.cam:GradCamPlusPlus",
         "Grad-CAM with a weight for each position",
         _LAYER,
     ),

@@ -1,22 +1,23 @@
-"""Integrated Gradients: the gradient averaged along the straight way from a baseline to the image."""
+"""Integrated gradients: the gradient averaged along the straight line from a baseline to the image."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
+from captum.log import log_usage
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.attacks.checks_references import named
 from moreaugrad.batch import total
-from moreaugrad.methods.base import Method
+from moreaugrad.methods.baseline import BaselineMethod
 from moreaugrad.methods.call import Call
 from moreaugrad.model import targets
 from moreaugrad.model.score import KINDS, ClassScore
-from moreaugrad.types import Images, Outcome, PerImage
+from moreaugrad.types import Images, Outcome, PerImage, Target
 
 Nodes = tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", "np.ndarray[tuple[int], np.dtype[np.float64]]"]
 
@@ -27,7 +28,7 @@ def _even(start: float, stop: float) -> Callable[[int], Nodes]:
 
 
 def _trapezoid(m: int) -> Nodes:
-    """Half a step at both ends. Captum's weights, which sum up to (m - 1) / m: the gap shows it."""
+    """Half a step at both ends. Captum's weights, which sum to (m - 1) / m: the gap shows it."""
     weights = np.full(m, 1 / m)
     weights[[0, -1]] /= 2
     return np.linspace(0, 1, m), weights
@@ -48,24 +49,38 @@ RULES: dict[str, Callable[[int], Nodes]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class IntegratedGradients(Method):
-    """(x - x0) * sum over i of w_i grad f_c(x0 + a_i (x - x0)), signed: the score's rise over the baseline x0,
-    shared out among the entries. The right rule is a_i = i/m, w_i = 1/m.
+class IntegratedGradients(BaselineMethod):
+    """Integrated gradients, `(x - x0) * sum_i w_i grad f_c(x0 + a_i (x - x0))`, signed (Sundararajan et al., 2017).
 
-    The residual is the completeness gap, sum(map) - (f(x) - f(x0)): what the sum leaves of the integral.
+    Shares out the rise of the score over the baseline x0 among the entries, for any network. The residual (Captum's
+    convergence delta) is the completeness gap `sum(map) - (f(x) - f(x0))`, the error of the sum; more steps or
+    `rule="gausslegendre"`, Captum's default, make it smaller.
+
+    Args:
+        forward_func: a module in evaluation mode, or any callable that returns scores of shape (N, classes).
+        steps: points on the line from x0 to x; the cost is one gradient for each.
+        rule: which points a_i and weights w_i: "right" (i / m, 1 / m), "left", "middle", "trapezoid" or
+            "gausslegendre"; Captum's names ("riemann_right", ...) are accepted too.
+        baseline: x0 for calls without `baselines`: "black", which is 0 for models that do not know their own
+            normalisation, or "zero" (None), Captum's default.
+        multiply_by_inputs: False returns the averaged gradient alone.
+
+    Example:
+        >>> method = mg.IntegratedGradients(net, steps=20)
+        >>> maps, gap = method.attribute(x, 0.5, target=3, return_convergence_delta=True)
+        >>> maps.shape, gap.shape
+        (torch.Size([2, 3, 16, 16]), torch.Size([2]))
     """
 
-    steps: int = 50  # gradients per image
-    rule: str = "right"  # where they are taken; the smallest gap is gausslegendre's
-    baseline: str | None = field(default="black", kw_only=True)  # or zero, the mean colour; None: zero
-    multiply_by_inputs: bool = field(default=True, kw_only=True)  # False: the averaged gradient alone
+    steps: int = 50
+    rule: str = "right"
 
     def __post_init__(self) -> None:
-        Method.__post_init__(self)
+        super().__post_init__()
+        if isinstance(self.rule, str):
+            object.__setattr__(self, "rule", self.rule.removeprefix("riemann_"))
         validate.one_of("rule", self.rule, RULES)
         validate.at_least("steps", self.steps, 2 if self.rule == "trapezoid" else 1)
-        named(self.baseline)
-        validate.flag("multiply_by_inputs", self.multiply_by_inputs)
 
     @property
     def differentiable(self) -> bool:
@@ -75,17 +90,49 @@ class IntegratedGradients(Method):
     def per_image(self) -> int:
         return self.steps
 
-    @property
-    def reference(self) -> str:
-        return self.baseline or "zero"
+    @log_usage()  # type: ignore[untyped-decorator]
+    def attribute(
+        self,
+        inputs: Tensor | tuple[Tensor, ...],
+        baselines: Any = None,
+        target: Target = None,
+        additional_forward_args: Any = None,
+        n_steps: int | None = None,
+        method: str | None = None,
+        internal_batch_size: int | None = None,
+        return_convergence_delta: bool = False,
+        **options: Any,
+    ) -> Any:
+        """The map, with the signature of Captum's `IntegratedGradients.attribute`.
 
-    def has_convergence_delta(self) -> bool:
-        return True
+        Args:
+            inputs: images (N, ...), or a tuple of inputs.
+            baselines: what the inputs are compared with: a number, a tensor of their shape or of one of them, or a
+                tuple of these. None: the `baseline` of the method.
+            target: the class or classes to explain, in any of Captum's forms.
+            additional_forward_args: further arguments of the model.
+            n_steps: replaces `steps` in this call.
+            method: replaces `rule` in this call.
+            internal_batch_size: the most rows that reach the model at once.
+            return_convergence_delta: whether to return the completeness gap (N,) too.
+            **options: `create_graph`, `show_progress` and `callback`, as for all methods.
+
+        Returns:
+            The map, shaped like the inputs; with `return_convergence_delta` a pair of map and gap.
+
+        Example:
+            >>> mg.IntegratedGradients(net).attribute(x, torch.zeros_like(x), 3, n_steps=8).shape
+            torch.Size([2, 3, 16, 16])
+        """
+        steps, rule = self.steps if n_steps is None else n_steps, self.rule if method is None else method
+        chosen = self if n_steps is None and method is None else replace(self, steps=steps, rule=rule)
+        wanted = {"internal_batch_size": internal_batch_size, "return_convergence_delta": return_convergence_delta}
+        return chosen._attribute(inputs, baselines, target, additional_forward_args, **wanted, **options)
 
     def compute(self, call: Call) -> Outcome:
         assert call.baseline is not None
         way = call.x - call.baseline
-        mean = self._averaged(call, way)
+        mean = self._average_gradient(call, way)
         parts = mean * way
         rise = _value(call.score, call.x) - _value(call.score, call.baseline)
         return Outcome(
@@ -94,9 +141,9 @@ class IntegratedGradients(Method):
             residual=total(parts.detach()) - rise,
         )
 
-    def _averaged(self, call: Call, way: Images) -> Images:
-        """The weighted gradients in one stream of rows, image by image: chunks are full,
-        and no more than a chunk of points is held. Added up in float64, so that no chunk's end shows."""
+    def _average_gradient(self, call: Call, way: Images) -> Images:
+        """The weighted gradients in one stream of rows, image by image: chunks are full, and no more points than a
+        chunk are held. Summed in float64, so that the ends of the chunks do not show."""
         assert call.baseline is not None
         precise = way.dtype if way.device.type == "mps" else torch.float64
         nodes = RULES[self.rule](self.steps)

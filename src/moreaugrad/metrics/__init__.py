@@ -1,7 +1,7 @@
-"""Figures of merit of maps. A new one is one function in a file here and one line in `METRICS`.
+"""Measures of maps. A new one is one function in a file here and one line in `METRICS`.
 
-Listing the table imports no torch; `METRICS[name](...)` measures, and returns one number per image. Maps are
-compared in size, |map|, unless `signed=True`; NaN marks an image whose figure is not defined.
+Listing the table imports no torch; `METRICS[name](...)` returns one number per image. Maps are compared by size,
+|map|, unless `signed=True`; NaN marks an image whose number is not defined.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moreaugrad.registry import Entry, Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric(Entry):
-    """One metric: what it is called with, the values it can take, and which of them are the better ones."""
+    """One metric: what it is called with, which values it can take, and which of them are better."""
 
     needs: str = "pair"  # pair (a, b) | map | box (map, boxes) | model (map, x, model, target) | explainer
     direction: str | None = None  # "lower" or "higher" is more robust, sparser, more faithful; None: neither
@@ -23,7 +23,7 @@ class Metric(Entry):
 
     @property
     def needs_explainer(self) -> bool:
-        """Whether it makes maps itself; the others take maps that are there."""
+        """Whether it makes maps itself; the others take given maps."""
         return self.needs == "explainer"
 
 

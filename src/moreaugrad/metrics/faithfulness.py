@@ -1,13 +1,13 @@
-"""Insertion and deletion: how fast a class comes or goes as pixels do, in the order of a map.
+"""Insertion and deletion: how fast a class appears or vanishes with the pixels, in the order of a map.
 
-Owns the walk between two versions of an image; the model runs in chunks of rows without a graph.
+Owns the path between two versions of an image; the model runs in chunks of rows without a graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from jaxtyping import Float, Int
@@ -15,133 +15,206 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from moreaugrad import validate
-from moreaugrad.metrics import checks as map_checks
-from moreaugrad.metrics.maps import Flat, planes, read, wide
-from moreaugrad.types import Flags, ForwardFunc, Images, Target
+from moreaugrad.metrics.maps import (
+    Flat,
+    read_maps,
+    require_boolean,
+    require_function,
+    require_one_device,
+    require_pictures,
+    sum_channels,
+    to_float64,
+)
+from moreaugrad.registry import unknown
+from moreaugrad.types import Flags, ForwardFunc, Images, PerImage, Target
 
 Curves = Float[Tensor, "n points"]
-Chances = Callable[[Images, Int[Tensor, "rows"]], Float[Tensor, "rows"]]
+Probabilities = Callable[[Images, Int[Tensor, "rows"]], Float[Tensor, "rows"]]
+Replacement = float | str | Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """How the pixels are gone through: by |map| summed over the channels, largest first.
+class PixelOrder:
+    """The order of the pixels: by |map| summed over the channels, largest first.
 
     Equal ones come in random order, and the curve is the mean over the seeds.
     """
 
-    step: int | None = None  # pixels at a time; None: the width of the image
-    signed: bool = False  # order by the signed sum instead: evidence against the class comes last
+    step: int | None = None
+    signed: bool = False
     seeds: tuple[int, ...] = (0, 1, 2)
-    internal_batch_size: int = 32  # rows that reach the model
+    internal_batch_size: int = 32
 
     def __post_init__(self) -> None:
         for name in ("step", "internal_batch_size"):
             if getattr(self, name) is not None:
                 validate.at_least(name, getattr(self, name), 1)
-        map_checks.yes_or_no("signed", self.signed)
-        map_checks.seeds(self.seeds)
+        require_boolean("signed", self.signed)
+        if not isinstance(self.seeds, tuple | list | range) or not self.seeds:
+            raise TypeError(f"seeds must be a tuple of at least one whole number, got {self.seeds!r}")
+        for each in self.seeds:
+            validate.at_least("seeds", each, 0)
 
 
+@overload
+def insertion(
+    maps: Tensor, x: Tensor, model: ForwardFunc, target: Target = None, *, return_curve: Literal[True], **options: Any
+) -> tuple[PerImage, Curves]: ...
+@overload
+def insertion(
+    maps: Tensor, x: Tensor, model: ForwardFunc, target: Target = None, *, return_curve: bool = False, **options: Any
+) -> PerImage: ...
 def insertion(
     maps: Tensor,
     x: Tensor,
     model: ForwardFunc,
     target: Target = None,
     *,
-    baseline: float | str | Tensor = "blur",
+    baseline: Replacement = "blur",
     return_curve: bool = False,
     **options: Any,
-) -> Any:
-    """Area under p_c as the pixels of x appear on the baseline, its blurred copy; 1 is best. None: predicted class.
+) -> PerImage | tuple[PerImage, Curves]:
+    """Area under the class probability while the pixels of x appear on the baseline, the largest of the map first.
 
-    `return_curve=True` gives (area, curve (N, points)) with both ends. Options: the fields of `Walk`.
+    Args:
+        maps: maps (N, C, H, W) or (N, H, W).
+        x: the images (N, C, H, W), as the model takes them.
+        model: returns logits (N, classes).
+        target: the class or classes; None: the predicted ones.
+        baseline: what stands where a pixel is missing: a number, a tensor like x, or "blur".
+        return_curve: whether to return the curves too.
+        **options: `step`, pixels at a time (None: the width of the image); `signed`, order by the signed sum, evidence
+            against the class last; `seeds`, over which the order of equal pixels is averaged;
+            `internal_batch_size`, the rows that reach the model at once (32).
+
+    Returns:
+        One number per image in [0, 1], 1 is best; with `return_curve` also the curves (N, points), both ends included.
+
+    Example:
+        >>> mg.insertion(x, x, net, target=3).shape
+        torch.Size([2])
     """
-    return _measure(maps, x, model, target, (baseline, None), return_curve, _walk(options))
+    return _measure(maps, x, model, target, (baseline, None), return_curve, options)
 
 
+@overload
+def deletion(
+    maps: Tensor, x: Tensor, model: ForwardFunc, target: Target = None, *, return_curve: Literal[True], **options: Any
+) -> tuple[PerImage, Curves]: ...
+@overload
+def deletion(
+    maps: Tensor, x: Tensor, model: ForwardFunc, target: Target = None, *, return_curve: bool = False, **options: Any
+) -> PerImage: ...
 def deletion(
     maps: Tensor,
     x: Tensor,
     model: ForwardFunc,
     target: Target = None,
     *,
-    baseline: float | str | Tensor = 0.0,
+    baseline: Replacement = 0.0,
     return_curve: bool = False,
     **options: Any,
-) -> Any:
-    """Area under p_c as the pixels of x give way to the baseline, 0 in the model's units; 0 is best.
+) -> PerImage | tuple[PerImage, Curves]:
+    """Area under the class probability while the baseline replaces the pixels of x, the largest of the map first.
 
-    Else as `insertion`; baselines are numbers, tensors like x, or "blur".
+    Args:
+        maps: maps (N, C, H, W) or (N, H, W).
+        x: the images (N, C, H, W), as the model takes them.
+        model: returns logits (N, classes).
+        target: the class or classes; None: the predicted ones.
+        baseline: what replaces a pixel: a number in the units of x, a tensor like x, or "blur".
+        return_curve: whether to return the curves too.
+        **options: as for `insertion`.
+
+    Returns:
+        One number per image in [0, 1], 0 is best; with `return_curve` also the curves (N, points), both ends included.
+
+    Example:
+        >>> area, curve = mg.deletion(x, x, net, target=3, return_curve=True, step=64)
+        >>> area.shape, curve.shape
+        (torch.Size([2]), torch.Size([2, 5]))
     """
-    return _measure(maps, x, model, target, (None, baseline), return_curve, _walk(options))
+    return _measure(maps, x, model, target, (None, baseline), return_curve, options)
 
 
-def _walk(options: dict[str, Any]) -> Walk:
-    map_checks.known(options, [each.name for each in fields(Walk)])
-    return Walk(**options)
-
-
-def _measure(maps: Tensor, x: Tensor, model: Any, target: Any, ends: Any, curve: bool, walk: Walk) -> Any:
-    batch = read(maps)
-    map_checks.yes_or_no("return_curve", curve)
+def _measure(
+    maps: Tensor, x: Any, model: Any, target: Any, ends: tuple[Any, Any], curve: bool, options: dict[str, Any]
+) -> PerImage | tuple[PerImage, Curves]:
+    names = [each.name for each in fields(PixelOrder)]
+    for name in options:
+        if name not in names:
+            raise unknown("option", name, names)
+    path, batch = PixelOrder(**options), read_maps(maps)
+    require_boolean("return_curve", curve)
     (x,) = validate.inputs(x)
-    map_checks.fits(tuple(maps.shape), tuple(x.shape))
-    map_checks.one_device(maps, x)
-    map_checks.function("model", model, "a batch", "logits (N, classes)")
+    _require_same_pixels(tuple(maps.shape), tuple(x.shape))
+    require_one_device(maps, x)
+    require_function("model", model, "a batch", "logits (N, classes)")
     validate.evaluating(model)
     target = validate.target(target, len(x))
     with torch.no_grad():
         x = x.detach()
-        start, end = (x if each is None else replacement(each, x) for each in ends)
-        classes = _classes(model, x, target, walk.internal_batch_size)
-        order = planes(batch.values, walk.signed).flatten(1)
-        found = _curves(order, start, end, lambda rows, of: _chances(model, rows, classes[of]), batch.sound, walk)
-    found = found.masked_fill(~batch.sound[:, None], torch.nan)
-    area = batch.answer((found.sum(1) - (found[:, 0] + found[:, -1]) / 2) / (found.shape[1] - 1))
+        start, end = (x if each is None else make_baseline(each, x) for each in ends)
+        classes = _class_numbers(model, x, target, path.internal_batch_size)
+        order = sum_channels(batch.values, path.signed).flatten(1)
+        run: Probabilities = lambda rows, image: _probabilities(model, rows, classes[image])  # noqa: E731
+        found = _curves(order, start, end, run, batch.finite, path)
+    found = found.masked_fill(~batch.finite[:, None], torch.nan)
+    area = batch.result((found.sum(1) - (found[:, 0] + found[:, -1]) / 2) / (found.shape[1] - 1))
     return (area, found.to(area.dtype)) if curve else area
 
 
-def _curves(order: Flat, start: Images, end: Images, chances: Chances, sound: Flags, walk: Walk) -> Curves:
+def _require_same_pixels(maps: tuple[int, ...], x: tuple[int, ...]) -> None:
+    if len(x) != 4:
+        raise ValueError(f"x must be images (N, C, H, W), got shape {x}")
+    require_pictures(maps)
+    if maps[0] != x[0] or maps[-2:] != x[-2:]:
+        raise ValueError(
+            f"maps must have one number or more per pixel of x, got maps of shape {maps} for images of shape {x}; "
+            "resize small maps with torch.nn.functional.interpolate"
+        )
+
+
+def _curves(order: Flat, start: Images, end: Images, run: Probabilities, finite: Flags, path: PixelOrder) -> Curves:
     """p_c after each step, both ends included; a map without equal pixels needs one order only."""
-    pixels, step = order.shape[1], walk.step or start.shape[-1]
+    pixels, step = order.shape[1], path.step or start.shape[-1]
     after = (torch.arange(-(-pixels // step) + 1, device=order.device) * step).clamp(max=pixels)
     ordered = order.sort(1).values
     tied = (ordered[:, 1:] == ordered[:, :-1]).any(1)
     sums = torch.zeros(len(order), len(after), dtype=order.dtype, device=order.device)
-    for number, seed in enumerate(walk.seeds):
-        which = (sound if number == 0 else sound & tied).nonzero().flatten()
-        place = places(order[which], seed).view(-1, 1, *start.shape[-2:])
+    for number, seed in enumerate(path.seeds):
+        which = (finite if number == 0 else finite & tied).nonzero().flatten()
+        place = pixel_places(order[which], seed).view(-1, 1, *start.shape[-2:])
         rows = torch.arange(len(which) * len(after), device=order.device)
-        for some in rows.split(walk.internal_batch_size):
+        for some in rows.split(path.internal_batch_size):
             at, point = some // len(after), some % len(after)
             owner = which[at]
             row = torch.where(place[at] < after[point].view(-1, 1, 1, 1), end[owner], start[owner])
-            sums[owner, point] += chances(row, owner).to(sums.dtype)
-    return sums / torch.where(tied, len(walk.seeds), 1)[:, None]
+            sums[owner, point] += run(row, owner).to(sums.dtype)
+    return sums / torch.where(tied, len(path.seeds), 1)[:, None]
 
 
-def places(order: Flat, seed: int) -> Int[Tensor, "n d"]:
-    """The place of each pixel, largest first; equal ones in an order that the seed alone decides."""
+def pixel_places(order: Flat, seed: int) -> Int[Tensor, "n d"]:
+    """The place of each pixel in the order, largest first; the seed alone decides the order of equal ones."""
     size = order.shape[1]
     mixed = torch.randperm(size, generator=torch.Generator().manual_seed(seed)).to(order.device)
     at = mixed[order[:, mixed].argsort(stable=True, dim=1, descending=True)]
     return torch.empty_like(at).scatter(1, at, torch.arange(size, device=order.device).expand_as(at))
 
 
-def replacement(given: Any, x: Images) -> Images:
+def make_baseline(given: Any, x: Images) -> Images:
     """What stands where a pixel of x does not: a number, a tensor, or x blurred."""
     if isinstance(given, str):
         validate.one_of("baseline", given, {"blur": None})
-        return blurred(x)
+        return blur(x)
     return validate.baselines(given, (x,))[0]
 
 
-def blurred(x: Images, size: int = 11, sigma: float = 5.0) -> Images:
-    """A Gaussian window of size x size pixels; what hangs over the border does not count, so a constant stays one."""
-    ticks = torch.arange(size, dtype=wide(x).dtype, device=x.device) - size // 2
+def blur(x: Images, size: int = 11, sigma: float = 5.0) -> Images:
+    """A Gaussian window of size x size pixels, cut off at the border, so that a constant image stays constant."""
+    ticks = torch.arange(size, dtype=to_float64(x).dtype, device=x.device) - size // 2
     window = (-(ticks**2) / (2 * sigma**2)).exp()
-    flat, edge = wide(x).flatten(0, 1)[:, None], size // 2
+    flat, edge = to_float64(x).flatten(0, 1)[:, None], size // 2
 
     def along(part: Tensor) -> Tensor:
         return F.conv2d(
@@ -151,7 +224,7 @@ def blurred(x: Images, size: int = 11, sigma: float = 5.0) -> Images:
     return (along(flat) / along(torch.ones_like(flat[:1]))).view_as(x).to(x.dtype)
 
 
-def _classes(model: ForwardFunc, x: Images, target: Target, size: int) -> Int[Tensor, "n"]:
+def _class_numbers(model: ForwardFunc, x: Images, target: Target, size: int) -> Int[Tensor, "n"]:
     """The class of each image, as a number from 0; the predicted one where none is given."""
     parts = x.split(size) if target is None else (x[:1],)
     outputs = [validate.output(model(part), len(part)) for part in parts]
@@ -167,6 +240,6 @@ def _classes(model: ForwardFunc, x: Images, target: Target, size: int) -> Int[Te
     return classes.expand(len(x))
 
 
-def _chances(model: ForwardFunc, rows: Images, classes: Int[Tensor, "rows"]) -> Float[Tensor, "rows"]:
-    found = wide(validate.output(model(rows), len(rows))).softmax(1)
+def _probabilities(model: ForwardFunc, rows: Images, classes: Int[Tensor, "rows"]) -> Float[Tensor, "rows"]:
+    found = to_float64(validate.output(model(rows), len(rows))).softmax(1)
     return found.gather(1, classes[:, None]).flatten()

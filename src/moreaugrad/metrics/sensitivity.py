@@ -1,8 +1,9 @@
-"""How much maps change when the image hardly does. Makes maps itself, by a function that it is given."""
+"""How much maps change when the image hardly does. Makes maps itself, by a function that the caller gives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,40 +11,66 @@ from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.batch import norm
-from moreaugrad.metrics import checks as map_checks
-from moreaugrad.metrics.maps import read, wide
+from moreaugrad.metrics.maps import read_maps, require_function, require_maps, to_float64
 from moreaugrad.types import PerImage
 
 
 def local_lipschitz(
     explainer: Callable[[Tensor], Tensor], x: Tensor, *, radius: float = 0.1, samples: int = 10, seed: int = 0
 ) -> PerImage:
-    """max over d of |I(x + d) - I(x)|_2 / |d|_2, d random of length `radius` in the units of x: a lower bound.
+    """Largest change of the map per change of the image, `max over d of |I(x + d) - I(x)|_2 / |d|_2`.
 
-    The explainer must hold on to its targets, or a change of class counts as a change of the map; and to its seed,
-    or its noise does. Signed maps are compared as they are.
+    A lower bound of the local Lipschitz constant. Signed maps are compared as they are.
+
+    Args:
+        explainer: makes maps (N, ...) of a batch. It must fix its targets and its seed, or a change of class or of
+            the noise counts as a change of the map.
+        x: images (N, ...).
+        radius: length of the random directions d, in the units of x.
+        samples: number of directions, each with one call of the explainer.
+        seed: of the directions.
+
+    Returns:
+        One number per image, 0 or more; lower is more robust.
+
+    Example:
+        >>> mg.local_lipschitz(lambda v: 3 * v, x.double(), samples=2)
+        tensor([3., 3.], dtype=torch.float64)
     """
-    map_checks.function("explainer", explainer, "a batch", "maps")
+    require_function("explainer", explainer, "a batch", "maps")
     (x,) = validate.inputs(x)
     validate.positive("radius", radius)
     validate.at_least("samples", samples, 1)
     validate.at_least("seed", seed, 0)
     x = x.detach()
-    before = read(map_checks.explained(explainer(x.clone()), None, len(x)))
-    worst, sound = torch.zeros(len(x), dtype=before.values.dtype, device=before.values.device), before.sound
+    before = read_maps(run_explainer(explainer, x, None))
+    worst, finite = torch.zeros(len(x), dtype=before.values.dtype, device=before.values.device), before.finite
     for sample in range(samples):
         moved = x + radius * _direction(x, seed, sample)
-        length = norm(wide(moved) - wide(x))  # as it came out in the digits of x
-        after = read(map_checks.explained(explainer(moved.clone()), tuple(before.values.shape), len(x)))
+        length = norm(to_float64(moved) - to_float64(x))  # as rounded in the dtype of x
+        after = read_maps(run_explainer(explainer, moved, tuple(before.values.shape)))
         change = norm(after.values - before.values)
-        # a step that x is too large to feel has no slope
+        # a step that is lost in the rounding of x has no slope
         worst = torch.maximum(worst, torch.where(length > 0, change / length, torch.nan).to(worst))
-        sound = sound & after.sound
-    return before.answer(worst, ~sound)
+        finite = finite & after.finite
+    return before.result(worst, ~finite)
+
+
+def run_explainer(explainer: Callable[[Tensor], Any], x: Tensor, shape: tuple[int, ...] | None) -> Tensor:
+    """The maps of an explainer: one per image, of the same shape at every call."""
+    found = explainer(x.clone())
+    if not isinstance(found, Tensor):
+        way = "; return its .map" if hasattr(found, "map") else ""
+        raise TypeError(f"the explainer must return a tensor of maps, got {type(found).__name__}{way}")
+    require_maps(found, "the explainer's result")
+    wanted = (len(x), "...") if shape is None else shape
+    if len(found) != len(x) or (shape is not None and tuple(found.shape) != shape):
+        raise ValueError(f"the explainer must return maps of shape {wanted}, got {tuple(found.shape)}")
+    return found
 
 
 def _direction(x: Tensor, seed: int, sample: int) -> Tensor:
-    """A unit vector, the same for every image, in any company and on any device."""
+    """A unit vector, the same for every image, in every batch and on every device."""
     state = int(np.random.SeedSequence([seed, sample]).generate_state(1, np.uint64)[0] >> np.uint64(1))
     drawn = torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(state), dtype=torch.float64)
     unit: Tensor = drawn / drawn.norm()

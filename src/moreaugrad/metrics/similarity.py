@@ -1,100 +1,176 @@
 """Similarity of two batches of maps, entry by entry: distances, correlations, common top entries.
 
-Each takes |map| unless `signed=True`, ignores the scale of the maps, and is symmetric where not said otherwise.
+Each compares |map| unless `signed=True`, ignores the scale of the maps, and is symmetric unless it says otherwise.
 """
 
 from __future__ import annotations
 
 from numbers import Integral
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from moreaugrad import validate
 from moreaugrad.batch import norm, spread, total
-from moreaugrad.metrics import checks
-from moreaugrad.metrics.maps import Flat, planes, read_pair, scaled, zero
+from moreaugrad.metrics.maps import Flat, is_zero, read_pair, require_boolean, sum_channels, unit_scale
 from moreaugrad.types import Flags, Images, PerImage
 
 
 def normalised_distance(a: Tensor, b: Tensor, signed: bool = False) -> PerImage:
-    """|a/|a| - b/|b||_2 in [0, 2], at most sqrt(2) unsigned; equals sqrt(2 - 2 cosine).
+    """Euclidean distance of two maps, each divided by its norm: `|a/|a| - b/|b||_2 = sqrt(2 - 2 cosine)`.
 
-    Two zero maps are 0 apart, a zero map is 1 from any other.
+    Args:
+        a: maps (N, ...).
+        b: maps of the same shape.
+        signed: compare signed values instead of |map|.
+
+    Returns:
+        One number per image in [0, 2], at most sqrt(2) unsigned; lower is more similar. A zero map has distance 1
+        from any other map, and 0 from another zero map.
+
+    Example:
+        >>> mg.normalised_distance(torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 4.0]]))
+        tensor([1.4142])
     """
     pair = read_pair(a, b, signed)
-    return pair.answer(norm(_unit(pair.a) - _unit(pair.b)).clamp(max=2), itself=0)
+    return pair.result(norm(_unit_norm(pair.a) - _unit_norm(pair.b)).clamp(max=2), equal=0)
 
 
 def cosine(a: Tensor, b: Tensor, signed: bool = False) -> PerImage:
-    """<a, b> / (|a| |b|). NaN where one map is zero and the other is not; two zero maps are alike: 1."""
+    """Cosine of the angle between two maps, `<a, b> / (|a| |b|)`.
+
+    Args:
+        a: maps (N, ...).
+        b: maps of the same shape.
+        signed: compare signed values instead of |map|.
+
+    Returns:
+        One number per image in [-1, 1]; NaN if exactly one map is zero, 1 if both are.
+
+    Example:
+        >>> mg.cosine(torch.tensor([[1.0, 1.0]]), torch.tensor([[0.0, 2.0]]))
+        tensor([0.7071])
+    """
     pair = read_pair(a, b, signed)
-    figures = total(_unit(pair.a) * _unit(pair.b)).clamp(-1, 1)
-    return pair.answer(figures, itself=1, undefined=zero(pair.a) | zero(pair.b))
+    numbers = total(_unit_norm(pair.a) * _unit_norm(pair.b)).clamp(-1, 1)
+    return pair.result(numbers, equal=1, undefined=is_zero(pair.a) | is_zero(pair.b))
 
 
 def pearson(a: Tensor, b: Tensor, signed: bool = False) -> PerImage:
-    """The cosine of the centred maps. NaN where just one of them is constant; two constant maps are alike: 1."""
+    """Linear correlation of the entries of two maps: the cosine of the centred maps.
+
+    Args:
+        a: maps (N, ...).
+        b: maps of the same shape.
+        signed: compare signed values instead of |map|.
+
+    Returns:
+        One number per image in [-1, 1]; NaN if exactly one map is constant, 1 if both are.
+
+    Example:
+        >>> mg.pearson(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[3.0, 2.0, 1.0]]))
+        tensor([-1.])
+    """
     pair = read_pair(a, b, signed)
-    return pair.answer(_correlation(pair.a, pair.b), itself=1)
+    return pair.result(_correlation(pair.a, pair.b), equal=1)
 
 
 def spearman(a: Tensor, b: Tensor, signed: bool = False) -> PerImage:
-    """Pearson correlation of the ranks; equal entries share the mean of their ranks. Constant maps as in `pearson`."""
+    """Rank correlation: `pearson` of the ranks of the entries, where equal entries share the mean of their ranks.
+
+    Args:
+        a: maps (N, ...).
+        b: maps of the same shape.
+        signed: rank signed values instead of |map|.
+
+    Returns:
+        One number per image in [-1, 1]; NaN if exactly one map is constant, 1 if both are.
+
+    Example:
+        >>> mg.spearman(torch.tensor([[1.0, 2.0, 9.0]]), torch.tensor([[1.0, 4.0, 5.0]]))
+        tensor([1.])
+    """
     pair = read_pair(a, b, signed)
-    return pair.answer(_correlation(ranks(pair.a.flatten(1)), ranks(pair.b.flatten(1))), itself=1)
+    return pair.result(_correlation(ranks(pair.a.flatten(1)), ranks(pair.b.flatten(1))), equal=1)
 
 
 def kl_divergence(a: Tensor, b: Tensor) -> PerImage:
-    """sum p log(p/q) of p = |a|/sum|a| and q = |b|/sum|b|, in nats; not symmetric.
+    """Relative entropy `sum p log(p/q)` in nats of p = |a| / sum |a| and q = |b| / sum |b|; not symmetric.
 
-    Infinite where b is zero at a place where a is not, as sparse maps mostly are; NaN where just one map is zero.
+    Args:
+        a: maps (N, ...).
+        b: maps of the same shape.
+
+    Returns:
+        One number per image, 0 or more; lower is more similar. Infinite where b is zero at an entry where a is not,
+        as for most sparse maps; NaN if exactly one map is zero.
+
+    Example:
+        >>> mg.kl_divergence(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]]))
+        tensor([0.6931])
     """
     pair = read_pair(a, b)
-    p, q = (scaled(each) / spread(total(scaled(each)), each) for each in (pair.a, pair.b))
-    figures = total(torch.special.xlogy(p, p) - torch.special.xlogy(p, q)).clamp(min=0)
-    return pair.answer(figures, itself=0, undefined=zero(pair.a) | zero(pair.b))
+    p, q = (unit_scale(each) / spread(total(unit_scale(each)), each) for each in (pair.a, pair.b))
+    numbers = total(torch.special.xlogy(p, p) - torch.special.xlogy(p, q)).clamp(min=0)
+    return pair.result(numbers, equal=0, undefined=is_zero(pair.a) | is_zero(pair.b))
 
 
 def topk_intersection(
     a: Tensor, b: Tensor, k: float | int | None = None, per_pixel: bool = False, signed: bool = False
 ) -> PerImage:
-    """|top_k(a) and top_k(b)| / k, largest sizes first, ties by index; zeros are never among them.
+    """Share of the top entries of one map that the other keeps, `|top_k(a) and top_k(b)| / k`.
 
-    k comes from the first, clean map: 40 % of its non-zeros, or that share of all entries (a float: 0.25), or that
-    many (an int: 1000), but no more than a has non-zeros. `per_pixel` sums |.| over the channels first. `signed`
-    is the count of published code: the largest signed values, of which those above zero count, out of the same k.
-    NaN where one map is zero and the other is not: a map of zeros has no largest entries.
+    Args:
+        a: clean maps (N, ...), which determine k.
+        b: maps of the same shape.
+        k: share of all entries (a float), their number (an int), or None for 40 % of the non-zeros of a; never more
+            than a has non-zeros. Of equal entries the first count, and zeros never do.
+        per_pixel: sum |map| over the channels first.
+        signed: count as published code does: the largest signed values, of which those above zero count, out of k.
+
+    Returns:
+        One number per image in [0, 1]; higher is more similar. NaN if exactly one map is zero.
+
+    Example:
+        >>> mg.topk_intersection(torch.tensor([[4.0, 3.0, 2.0, 1.0]]), torch.tensor([[4.0, 1.0, 2.0, 3.0]]), k=2)
+        tensor([0.5000])
     """
-    checks.yes_or_no("per_pixel", per_pixel)
+    require_boolean("per_pixel", per_pixel)
     pair = read_pair(a, b, signed)
-    first, second = ((planes(each, signed) if per_pixel else each).flatten(1) for each in (pair.a, pair.b))
-    checks.top("k", k, first.shape[1])
-    most = count(k, first.abs())
-    common = (leading(first, most) & leading(second, most)).sum(1)
-    return pair.answer(common.to(first.dtype) / most, itself=1, undefined=zero(first) | zero(second))
+    first, second = ((sum_channels(each, signed) if per_pixel else each).flatten(1) for each in (pair.a, pair.b))
+    require_top("k", k, first.shape[1])
+    most = count_top(k, first.abs())
+    common = (top_entries(first, most) & top_entries(second, most)).sum(1)
+    return pair.result(common.to(first.dtype) / most, equal=1, undefined=is_zero(first) | is_zero(second))
 
 
-def leading(sizes: Flat, most: Int[Tensor, "n"]) -> Bool[Tensor, "n d"]:
+def require_top(name: str, k: Any, entries: int) -> None:
+    """How many entries count as the top ones: a share, a number, or None."""
+    if k is None:
+        return
+    validate.number(name, k)
+    if isinstance(k, Integral):
+        if not 1 <= int(k) <= entries:
+            raise ValueError(
+                f"{name} must be 1 to {entries}, the number of entries of a map, got {k}; a share is written as a "
+                f"float: {name}=0.25"
+            )
+    elif not 0 < k <= 1:
+        raise ValueError(
+            f"{name} must be in (0, 1] as a share of the entries, got {k!r}; a number is written as an int"
+        )
+
+
+def top_entries(sizes: Flat, most: Int[Tensor, "n"]) -> Bool[Tensor, "n d"]:
     """Which entries are the `most` largest of each row and not zero; the first of equal ones."""
     order = sizes.argsort(stable=True, dim=1, descending=True)
     places = torch.arange(sizes.shape[1], device=sizes.device) < most[:, None]
     return torch.zeros_like(places).scatter(1, order, places) & (sizes > 0)
 
 
-def ranks(x: Flat) -> Flat:
-    """Ranks from 0 of the entries of each row, the mean of theirs for equal ones."""
-    ordered, order = x.sort(1)
-    at = torch.arange(x.shape[1], device=x.device).expand_as(order)
-    differs = (ordered[:, 1:] != ordered[:, :-1]).nonzero(as_tuple=True)
-    first, last = torch.zeros_like(order), torch.full_like(order, x.shape[1] - 1)
-    first[differs[0], differs[1] + 1] = at[differs[0], differs[1] + 1]
-    last[differs[0], differs[1]] = at[differs[0], differs[1]]
-    first, last = first.cummax(1).values, last.flip(1).cummin(1).values.flip(1)
-    return torch.empty_like(x).scatter(1, order, (first + last).to(x.dtype) / 2)
-
-
-def count(k: float | int | None, first: Flat) -> Int[Tensor, "n"]:
+def count_top(k: float | int | None, first: Flat) -> Int[Tensor, "n"]:
     """How many entries of each row are its largest: 40 % of the non-zeros, a share of all, or a number."""
     filled = (first > 0).sum(1)
     if k is None:
@@ -104,26 +180,38 @@ def count(k: float | int | None, first: Flat) -> Int[Tensor, "n"]:
     return filled.clamp(max=max(most, 1))
 
 
-def _unit(x: Images) -> Images:
-    x = scaled(x)
+def ranks(x: Flat) -> Flat:
+    """Ranks from 0 of the entries of each row; equal entries get the mean of theirs."""
+    ordered, order = x.sort(1)
+    index = torch.arange(x.shape[1], device=x.device).expand_as(order)
+    differs = (ordered[:, 1:] != ordered[:, :-1]).nonzero(as_tuple=True)
+    first, last = torch.zeros_like(order), torch.full_like(order, x.shape[1] - 1)
+    first[differs[0], differs[1] + 1] = index[differs[0], differs[1] + 1]
+    last[differs[0], differs[1]] = index[differs[0], differs[1]]
+    first, last = first.cummax(1).values, last.flip(1).cummin(1).values.flip(1)
+    return torch.empty_like(x).scatter(1, order, (first + last).to(x.dtype) / 2)
+
+
+def _unit_norm(x: Images) -> Images:
+    x = unit_scale(x)
     length = norm(x)
     return x / spread(length.masked_fill(length == 0, 1), x)
 
 
 def _correlation(a: Images, b: Images) -> PerImage:
-    flat = [_constant(each) for each in (a, b)]
-    figures = total(_unit(_centred(a)) * _unit(_centred(b))).clamp(-1, 1)
-    return figures.masked_fill(flat[0] | flat[1], torch.nan).masked_fill(flat[0] & flat[1], 1)
+    constant = [_is_constant(each) for each in (a, b)]
+    numbers = total(_unit_norm(_centre(a)) * _unit_norm(_centre(b))).clamp(-1, 1)
+    return numbers.masked_fill(constant[0] | constant[1], torch.nan).masked_fill(constant[0] & constant[1], 1)
 
 
-def _centred(x: Images) -> Images:
-    """Less its mean; less its smallest entry first, which costs no digits where all entries are nearly one.
+def _centre(x: Images) -> Images:
+    """Subtracts the mean; the smallest entry first, which keeps the digits of maps whose entries are nearly equal.
 
-    Halves, for the difference of the largest numbers would overflow.
+    Halves, because the difference of the largest numbers would overflow.
     """
-    x = scaled(x / 2 - spread(x.flatten(1).amin(1) / 2, x))
+    x = unit_scale(x / 2 - spread(x.flatten(1).amin(1) / 2, x))
     return x - spread(total(x) / x[0].numel(), x)
 
 
-def _constant(x: Images) -> Flags:
+def _is_constant(x: Images) -> Flags:
     return x.flatten(1).amax(1) == x.flatten(1).amin(1)

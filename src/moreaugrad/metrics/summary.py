@@ -1,4 +1,4 @@
-"""Figures of many images as they are reported: mean, median with its interval, and how many were not defined."""
+"""Results of many images as they are reported: mean, median with its interval, and how many were not defined."""
 
 from __future__ import annotations
 
@@ -17,14 +17,23 @@ AT_ONCE = 2**20  # numbers drawn together
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a list of figures says; NaN throughout where none was defined."""
+    """What a list of numbers shows; NaN throughout where none was defined.
+
+    Attributes:
+        mean: of the defined numbers.
+        median: of the defined numbers.
+        low: lower end of the interval of the median.
+        high: upper end of that interval.
+        count: how many numbers are defined.
+        undefined: how many are NaN; these are left out of all else.
+    """
 
     mean: float
     median: float
-    low: float  # of the interval of the median
+    low: float
     high: float
-    count: int  # figures that are numbers
-    undefined: int  # NaN, left out of all else
+    count: int
+    undefined: int
 
     def __str__(self) -> str:
         left = f", {self.undefined} undefined" if self.undefined else ""
@@ -32,55 +41,80 @@ class Summary:
 
 
 def summary(values: Any, confidence: float = 0.95, draws: int = 2000, seed: int = 0) -> Summary:
-    """Mean, median and the percentile bootstrap interval of the median; NaN figures are counted and left out.
+    """Mean, median and the percentile bootstrap interval of the median.
 
-    With few images the interval is coarse, and it says nothing of how they were chosen.
+    With few images the interval is coarse, and it says nothing about how they were chosen.
+
+    Args:
+        values: one number per image: a tensor, an array or a list (N,). NaN is counted and left out.
+        confidence: of the interval, in (0, 1).
+        draws: number of bootstrap samples.
+        seed: of the draws.
+
+    Returns:
+        A `Summary` with mean, median, low, high, count and undefined.
+
+    Example:
+        >>> print(mg.summary([1.0, 2.0, 3.0, float("nan")]))
+        median 2 [1, 3], mean 2 of 3, 1 undefined
     """
     validate.positive("confidence", confidence)
     if confidence >= 1:
         raise ValueError(f"confidence must be below 1, got {confidence!r}; 0.95 is usual")
     validate.at_least("draws", draws, 1)
     validate.at_least("seed", seed, 0)
-    figures = _figures(values)
-    sound = figures[~np.isnan(figures)]
-    missing = len(figures) - len(sound)
-    if not len(sound):
+    numbers = _to_array(values)
+    defined = numbers[~np.isnan(numbers)]
+    missing = len(numbers) - len(defined)
+    if not len(defined):
         return Summary(np.nan, np.nan, np.nan, np.nan, 0, missing)
-    medians = _medians(sound, draws, seed)
+    medians = _medians(defined, draws, seed)
     share = (1 - confidence) / 2
-    low, high = np.quantile(medians, [share, 1 - share], method="closest_observation")  # infinities do not blend
-    return Summary(_mean(sound), float(np.median(sound)), float(low), float(high), len(sound), missing)
+    low, high = np.quantile(medians, [share, 1 - share], method="closest_observation")  # no interpolation: infinities
+    return Summary(_mean(defined), float(np.median(defined)), float(low), float(high), len(defined), missing)
 
 
 def class_average(hits: Tensor, classes: Tensor) -> float:
-    """The mean of each class, averaged over the classes: every class counts alike. NaN figures are left out."""
-    figures, labels = _figures(hits), _figures(classes)
-    if len(figures) != len(labels):
-        raise ValueError(f"classes must be one per figure, got {len(labels)} for {len(figures)} figures")
-    sound = ~np.isnan(figures)
-    means = [figures[sound & (labels == each)].mean() for each in np.unique(labels[sound])]
+    """The mean of each class, averaged over the classes, so that every class counts the same.
+
+    Args:
+        hits: one number per image (N,); NaN is left out.
+        classes: the class of each image (N,).
+
+    Returns:
+        The average; NaN where no number is defined.
+
+    Example:
+        >>> mg.class_average(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([0, 0, 1]))
+        0.75
+    """
+    numbers, labels = _to_array(hits), _to_array(classes)
+    if len(numbers) != len(labels):
+        raise ValueError(f"classes must be one per figure, got {len(labels)} for {len(numbers)} figures")
+    defined = ~np.isnan(numbers)
+    means = [numbers[defined & (labels == each)].mean() for each in np.unique(labels[defined])]
     return float(np.mean(means)) if means else float("nan")
 
 
-def _figures(values: Any) -> NDArray[np.float64]:
+def _to_array(values: Any) -> NDArray[np.float64]:
     found = values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
     if found.ndim != 1 or found.is_complex():
         raise ValueError(f"values must be a list of numbers, one per image, got shape {tuple(found.shape)}")
-    figures: NDArray[np.float64] = found.double().numpy()
-    return figures
+    numbers: NDArray[np.float64] = found.double().numpy()
+    return numbers
 
 
-def _mean(figures: NDArray[np.float64]) -> float:
+def _mean(numbers: NDArray[np.float64]) -> float:
     with np.errstate(invalid="ignore"):  # infinities of both signs have no mean
-        return float(figures.mean())
+        return float(numbers.mean())
 
 
-def _medians(figures: NDArray[np.float64], draws: int, seed: int) -> NDArray[np.float64]:
-    """Medians of samples drawn from the figures with replacement."""
+def _medians(numbers: NDArray[np.float64], draws: int, seed: int) -> NDArray[np.float64]:
+    """Medians of samples drawn from the numbers with replacement."""
     random = np.random.default_rng(seed)
-    size = max(1, AT_ONCE // len(figures))
+    size = max(1, AT_ONCE // len(numbers))
     parts = [
-        np.median(figures[random.integers(len(figures), size=(min(size, draws - start), len(figures)))], axis=1)
+        np.median(numbers[random.integers(len(numbers), size=(min(size, draws - start), len(numbers)))], axis=1)
         for start in range(0, draws, size)
     ]
     return np.concatenate(parts)

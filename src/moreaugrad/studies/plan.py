@@ -14,7 +14,7 @@ from moreaugrad.attacks import ATTACKS
 from moreaugrad.attacks.base import check_epsilon
 from moreaugrad.methods import METHODS
 from moreaugrad.methods.options import plain
-from moreaugrad.metrics.checks import yes_or_no
+from moreaugrad.metrics.maps import require_boolean
 from moreaugrad.studies.setup import BudgetedMethod, attack_options, find_metric, needs_derivative, slope
 
 DISTANCE = "normalised_distance"  # names the strongest mode
@@ -110,7 +110,7 @@ class Study:
             slope(mode)
         for name in self.metrics:
             find_metric(name)
-        yes_or_no("common_noise", self.common_noise)
+        require_boolean("common_noise", self.common_noise)
         if self.scout is not None:
             validate.at_least("scout", self.scout, 1)
 

@@ -19,7 +19,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from moreaugrad import validate
-from moreaugrad.methods.mask_network.networks import LOSSES, Encoder, Fingerprint, MaskNet, Phi
+from moreaugrad.methods.mask_network.blend import Phi
+from moreaugrad.methods.mask_network.decoder import MaskNet
+from moreaugrad.methods.mask_network.encoder import Encoder
+from moreaugrad.methods.mask_network.fingerprint import Fingerprint
+from moreaugrad.methods.mask_network.loss import LOSSES
 from moreaugrad.model.surgery import frozen
 from moreaugrad.training.augment import crop_and_flip
 from moreaugrad.training.mask_recipe import PHASES, Recipe

@@ -1,1 +1,1 @@
-"""Deeplift."""
+"""DeepLIFT and the rewriting of networks that it needs."""

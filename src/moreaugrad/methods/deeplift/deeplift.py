@@ -1,6 +1,6 @@
 """DeepLIFT by Captum's rescale rules, on a copy of the network that they can serve.
 
-Owns how a score is put before those rules, and how their sum is checked; the copy is made in core.
+Owns how a score is put before those rules, and how their sum is checked; `graph_rewrite` makes the copy.
 """
 
 from __future__ import annotations
@@ -8,57 +8,74 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 import torch
 from captum.attr import DeepLift as Captum
 from captum.attr._core.deep_lift import maxpool2d, nonlinear
-from jaxtyping import Float
+from captum.log import log_usage
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from moreaugrad import validate
-from moreaugrad.attacks.checks_references import named, rescalable, run_as_it_is
 from moreaugrad.batch import total
-from moreaugrad.methods.base import Method
+from moreaugrad.methods.baseline import BaselineMethod
 from moreaugrad.methods.call import Call
-from moreaugrad.methods.deeplift.graph_rewrite import Elementwise, Largest, canonised
+from moreaugrad.methods.chunks import run_in_chunks
+from moreaugrad.methods.deeplift.graph_rewrite import Elementwise, Largest, trace_operations
 from moreaugrad.model import targets
 from moreaugrad.model.model_version import mark
+from moreaugrad.model.packing import Packing
 from moreaugrad.model.prepared import Engine, numerics
-from moreaugrad.types import Images, Outcome, PerImage
+from moreaugrad.types import Images, Outcome, PerImage, Target
 
 log = logging.getLogger("moreaugrad")
 
-NEAR = 1e-3  # how much of the score's rise the map's sum may miss, without a word
+NEAR = 1e-3  # share of the score's rise that the map's sum may miss without a warning
 LAST: dict[str, Callable[[Tensor], Tensor]] = {"prob": torch.reciprocal, "logprob": lambda s: -s.log()}
 
 
 @dataclass(frozen=True, eq=False)
-class DeepLift(Method):
-    """m * (x - x0), signed: multipliers m chained like gradients, with (g(z) - g(z0)) / (z - z0) for an activation g,
-    so that a map sums up to f(x) - f(x0). For networks of linear layers, simple activations and max-pooling.
+class DeepLift(BaselineMethod):
+    """DeepLIFT, `m * (x - x0)`, signed, with multipliers m of the rescale rule (Shrikumar et al., 2017).
 
-    Others are refused; with `strict=False` what no rule serves is differentiated as usual, and the map is
-    DeepLIFT's in part only. The residual is the gap sum(map) - (f(x) - f(x0)), and a large one is told.
+    The multipliers are chained like gradients, with `(g(z) - g(z0)) / (z - z0)` for an activation g, so that a map
+    sums to `f(x) - f(x0)`. Use it as a cheap alternative to `IntegratedGradients`, at the cost of two rows, for
+    networks of linear layers, simple activations and max-pooling; others are refused. The residual (Captum's
+    convergence delta) is the gap `sum(map) - (f(x) - f(x0))`; a large one is logged as a warning.
+
+    Args:
+        forward_func: a module in evaluation mode, or any callable that returns scores of shape (N, classes).
+        baseline: x0 for calls without `baselines`: "black", which is 0 for models that do not know their own
+            normalisation, or "zero" (None), Captum's default.
+        multiply_by_inputs: False returns the multipliers alone.
+        strict: False differentiates operations that no rule serves as usual; the map is then DeepLIFT's in part only.
+        eps: an activation whose input changes by less than this takes its gradient instead.
+
+    Example:
+        >>> maps, gap = mg.DeepLift(net).attribute(x, 0.5, target=3, return_convergence_delta=True)
+        >>> maps.shape, bool(gap.abs().max() < 1e-4)
+        (torch.Size([2, 3, 16, 16]), True)
     """
 
-    baseline: str | None = field(default="black", kw_only=True)  # or zero, the mean colour; None: zero
-    multiply_by_inputs: bool = field(default=True, kw_only=True)  # False: the multipliers alone
-    strict: bool = field(default=True, kw_only=True)  # False: explain networks that the rules do not serve
-    eps: float = field(default=1e-10, kw_only=True)  # below this change of its input an activation's gradient is taken
+    strict: bool = field(default=True, kw_only=True)
+    eps: float = field(default=1e-10, kw_only=True)
 
     def __post_init__(self) -> None:
-        Method.__post_init__(self)
-        named(self.baseline)
-        run_as_it_is(self.precision, self.compile)
-        validate.flag("multiply_by_inputs", self.multiply_by_inputs)
+        super().__post_init__()
+        if self.precision not in (None, "float32") or self.compile:
+            raise ValueError(
+                "precision must be 'float32' and compile False for DeepLIFT, whose rules hold on to each activation, "
+                f"got precision={self.precision!r} and compile={self.compile!r}; leave them out"
+            )
         validate.flag("strict", self.strict)
         validate.positive("eps", self.eps)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in Method.__getstate__(self).items() if key != "_copies"}
+        return {key: value for key, value in super().__getstate__().items() if key != "_copies"}
 
     @cached_property
     def _copies(self) -> dict[str, Any]:
@@ -69,63 +86,101 @@ class DeepLift(Method):
     def once(self) -> bool:
         return True
 
-    @property
-    def reference(self) -> str:
-        return self.baseline or "zero"
+    @log_usage()  # type: ignore[untyped-decorator]
+    def attribute(
+        self,
+        inputs: Tensor | tuple[Tensor, ...],
+        baselines: Any = None,
+        target: Target = None,
+        additional_forward_args: Any = None,
+        return_convergence_delta: bool = False,
+        custom_attribution_func: Callable[..., tuple[Tensor, ...]] | None = None,
+        **options: Any,
+    ) -> Any:
+        """The map, with the signature of Captum's `DeepLift.attribute`.
 
-    def has_convergence_delta(self) -> bool:
-        return True
+        Args:
+            inputs: images (N, ...), or a tuple of inputs.
+            baselines: what the inputs are compared with: a number, a tensor of their shape or of one of them, or a
+                tuple of these. None: the `baseline` of the method.
+            target: the class or classes to explain, in any of Captum's forms.
+            additional_forward_args: further arguments of the model.
+            return_convergence_delta: whether to return the completeness gap (N,) too.
+            custom_attribution_func: makes maps of (multipliers), (multipliers, inputs) or (multipliers, inputs,
+                baselines), each a tuple of tensors; None: `multipliers * (inputs - baselines)`.
+            **options: `internal_batch_size`, `show_progress` and `callback`, as for all methods.
+
+        Returns:
+            The map, shaped like the inputs; with `return_convergence_delta` a pair of map and gap.
+
+        Example:
+            >>> mg.DeepLift(net).attribute(x, torch.zeros_like(x), 3).shape
+            torch.Size([2, 3, 16, 16])
+        """
+        rest = (baselines, target, additional_forward_args)
+        if custom_attribution_func is None:
+            return self._attribute(inputs, *rest, return_convergence_delta=return_convergence_delta, **options)
+        count = len(signature(custom_attribution_func).parameters) if callable(custom_attribution_func) else 0
+        if not 1 <= count <= 3:
+            raise TypeError(
+                "custom_attribution_func must be a function of multipliers, or of multipliers, inputs and baselines, "
+                f"got {custom_attribution_func!r}"
+            )
+        factors, gap = replace(self, multiply_by_inputs=False)._attribute(
+            inputs, *rest, return_convergence_delta=True, **options
+        )
+        given = validate.inputs(inputs)
+        packing = Packing.of(given)
+        packed = self._baseline(baselines, given, packing)
+        assert packed is not None
+        parts = (factors if isinstance(factors, tuple) else (factors,), given, packing.split(packed))
+        maps = custom_attribution_func(*parts[:count])
+        for found, factor, after, before in zip(maps, *parts, strict=True):
+            gap = gap + total(found) - total(factor * (after - before))
+        shaped = maps if isinstance(inputs, tuple) else maps[0]
+        return (shaped, gap) if return_convergence_delta else shaped
 
     def _engine(self, x: Images, given: Sequence[Tensor], asked: int | None, graph: bool) -> Engine:
         """As for a map that is to be differentiated: the model as it is, in its own precision."""
-        return Method._engine(self, x, given, asked, graph=True)
+        return super()._engine(x, given, asked, graph=True)
 
     def compute(self, call: Call) -> Outcome:
         assert call.baseline is not None
-        engine, seen = call.score.engine, mark(self.forward_func)
-        if seen is None:  # what a function holds on to may have changed
+        version = mark(self.forward_func)
+        if version is None:  # what a function holds may have changed
             self._copies.clear()
-        found, scores = torch.empty_like(call.x), call.x.new_empty(2, len(call.x))  # scores of x0, of x
-        start = 0
-        while start < len(call.x):
-            size = max(1, engine.rows // 2)  # the image and its baseline are a row each
-            stop = min(start + size, len(call.x))
-            padded = start + torch.arange(size, device=call.x.device) % (stop - start)
-            try:
-                multipliers, score = self._rows(call, padded, seen)
-            except torch.OutOfMemoryError as error:
-                engine.halve(2 * size if size > 1 else 1, error)
-                continue
-            found[start:stop], scores[:, start:stop] = multipliers[: stop - start], score[:, : stop - start]
-            start = stop
-            call.watch(start, len(call.x), {})
-        validate.finite_score(scores[1])
-        parts = found * (call.x - call.baseline)
-        gap = total(parts) - (scores[1] - scores[0])
-        _mention_gaps(gap, scores, parts)
-        return Outcome(parts if self.multiply_by_inputs else found, gradients=call.each(2), residual=gap)
 
-    def _rows(self, call: Call, rows: Tensor, seen: Any) -> tuple[Images, Float[Tensor, "2 r"]]:
+        def run(rows: Int[Tensor, "r"]) -> tuple[Tensor, ...]:
+            return self._rows(call, rows, version)
+
+        multipliers, before, after = run_in_chunks(call.score.engine, call.x, run, rows_per_image=2, watch=call.watch)
+        validate.finite_score(after)
+        parts = multipliers * (call.x - call.baseline)
+        gap = total(parts) - (after - before)
+        _warn_of_gaps(gap, before, after, parts)
+        return Outcome(parts if self.multiply_by_inputs else multipliers, gradients=call.each(2), residual=gap)
+
+    def _rows(self, call: Call, rows: Int[Tensor, "r"], version: Any) -> tuple[Images, PerImage, PerImage]:
         """Multipliers of these images, and the scores of baseline and image."""
         assert call.baseline is not None
         owners = call.score.everyone(call.x)[rows].repeat(2)
         arguments = [targets.row_of(each, owners, call.score.images) for each in call.score.arguments]
         with numerics("float32", call.x.is_cuda):
-            network = self._network(call, call.x[rows.repeat(2)], arguments, seen)
-            score = Scored(network, call, owners, [each for each in arguments if isinstance(each, Tensor)])
+            network = self._network(call, call.x[rows.repeat(2)], arguments, version)
+            score = TargetScore(network, call, owners, [each for each in arguments if isinstance(each, Tensor)])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # of hooks, which only the copy has
                 x = call.x[rows].requires_grad_()
                 found = Rescale(score, False, self.eps).attribute(x, call.baseline[rows])
         after, before = score.values.to(call.x.dtype).chunk(2)
-        return found.detach(), torch.stack([before, after])
+        return found.detach(), before, after
 
-    def _network(self, call: Call, rows: Images, arguments: list[Any], seen: Any) -> nn.Module:
+    def _network(self, call: Call, rows: Images, arguments: list[Any], version: Any) -> nn.Module:
         """The copy that takes these rows: the one of the last call where that fits."""
         inputs = call.score.unpack(rows)
         tensors = [each for each in arguments if isinstance(each, Tensor)]
         shapes = [(each.shape, each.dtype, each.device) for each in (*inputs, *tensors)]
-        key = seen, shapes, repr([each for each in arguments if not isinstance(each, Tensor)])
+        key = version, shapes, repr([each for each in arguments if not isinstance(each, Tensor)])
         if self._copies.get("key") != key:
             forward = getattr(self.forward_func, "_orig_mod", self.forward_func)  # what is compiled cannot be traced
 
@@ -134,15 +189,16 @@ class DeepLift(Method):
                 full = [next(own) if isinstance(each, Tensor) else each for each in arguments]
                 return validate.output(forward(*given[: len(inputs)], *full), len(rows))
 
-            network, unserved = canonised(run, inputs, tensors)
-            rescalable(unserved, self.strict)
+            network, unserved = trace_operations(run, inputs, tensors)
+            if self.strict:
+                _refuse(unserved)
             self._copies.update(key=key, network=network)
         return self._copies["network"]  # type: ignore[no-any-return]
 
 
-class Scored(nn.Module):
+class TargetScore(nn.Module):
     """The score of rows. A probability is 1 / sum over j of exp(z_j - z_c): of elementwise functions and sums, so
-    that the rescale rule serves it, and no image sees another."""
+    that the rescale rule serves it, and images stay independent."""
 
     def __init__(self, network: nn.Module, call: Call, owners: Tensor, arguments: list[Tensor]) -> None:
         super().__init__()
@@ -180,15 +236,30 @@ class Rescale(Captum):  # type: ignore[misc]
         return found
 
 
-def _mention_gaps(gap: PerImage, scores: Float[Tensor, "2 n"], parts: Images) -> None:
-    rise = (scores[1] - scores[0]).abs()
-    rounding = torch.finfo(parts.dtype).eps * (scores.abs().sum(0) + total(parts.abs()))
+def _refuse(unserved: list[str]) -> None:
+    """Raises where an operation of the network is neither linear nor an activation nor a max-pooling."""
+    if unserved == ["_softmax"]:
+        raise ValueError(
+            "DeepLIFT needs a network that returns logits, got a softmax in it; leave it out, and explain its "
+            "probabilities by score='prob'"
+        )
+    if unserved:
+        raise ValueError(
+            "DeepLIFT needs a network of linear layers, max-pooling and activations of one number (ReLU, ReLU6, ELU, "
+            f"LeakyReLU, Softplus, Sigmoid, Tanh), got {', '.join(unserved)}; use the method `integrated_gradients`, "
+            "which serves any network, or strict=False, which differentiates the others as usual"
+        )
+
+
+def _warn_of_gaps(gap: PerImage, before: PerImage, after: PerImage, parts: Images) -> None:
+    rise = (after - before).abs()
+    rounding = torch.finfo(parts.dtype).eps * (before.abs() + after.abs() + total(parts.abs()))
     wide = gap.abs() > NEAR * rise + rounding
     if bool(wide.any()):
         worst = gap.abs().argmax()
         log.warning(
             "%d of %d maps do not sum up to the score's rise over the baseline (at worst %.2g is missing of %.2g): "
-            "the model is not served by DeepLIFT's rules, or its precision is low; integrated gradients serve any",
+            "DeepLIFT's rules do not serve the model, or its precision is low; integrated gradients serve any",
             int(wide.sum()),
             len(gap),
             float(gap[worst].abs()),

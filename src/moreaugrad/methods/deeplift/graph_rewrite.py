@@ -1,7 +1,7 @@
-"""A network as the elementary operations that it runs, each nonlinearity a module of its own.
+"""Rewrites a network as the elementary operations that it runs, each nonlinearity a module of its own.
 
-Serves rules that are hooked to activations: none is shared, in place or hidden in a function, whatever the
-network is written in. The copy is good for one shape of input; it shares the weights, and nothing else.
+Serves rules that hook activations: none is shared, in place or hidden in a function, however the network is
+written. The copy is valid for one shape of input; it shares the weights, and nothing else.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Largest(nn.MaxPool2d):
 
 
 class Pool(nn.Module):
-    """Max-pooling whose windows are written out side by side: where they overlap, the way back cannot tell apart
-    what an entry gives to one and to the next."""
+    """Max-pooling with its windows laid out side by side: where windows overlap, a backward pass through the original
+    could not separate what an entry gives to each."""
 
     def __init__(
         self, shape: Sequence[int], kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1
@@ -87,13 +87,13 @@ class Pool(nn.Module):
         return found.reshape(len(x), *self.shape)
 
 
-def canonised(
+def trace_operations(
     run: Callable[..., Tensor], rows: Sequence[Tensor], further: Sequence[Tensor]
 ) -> tuple[nn.Module, list[str]]:
-    """`run(*rows, *further)` written out, and the operations on the rows that are neither linear nor activations."""
+    """`run(*rows, *further)` as a graph, and the operations on the rows that are neither linear nor activations."""
     try:
         with torch.no_grad():
-            # without values, so that a way that the network takes by its values is no way that it always takes
+            # without values, so that a branch taken for some values is not recorded as the only one
             whole = make_fx(functionalize(run), tracing_mode="fake", _allow_non_fake_inputs=True)(*rows, *further)
     except torch.OutOfMemoryError:
         raise
@@ -104,7 +104,7 @@ def canonised(
             f"{type(error).__name__}: {reason}; leave branches, .item() and numpy out of its forward"
         ) from error
     whole.graph.eliminate_dead_code()
-    unserved = list(_rewritten(whole, len(rows)))
+    unserved = list(_insert_modules(whole, len(rows)))
     for name, weight in list(whole.named_parameters()):
         delattr(whole, name)
         whole.register_buffer(name, weight.detach(), persistent=False)
@@ -112,32 +112,32 @@ def canonised(
     return whole, sorted(set(unserved))
 
 
-def _rewritten(whole: fx.GraphModule, inputs: int) -> Iterator[str]:
-    """Puts modules in the place of activations, and tells what is left that no rule serves."""
+def _insert_modules(whole: fx.GraphModule, inputs: int) -> Iterator[str]:
+    """Replaces activations by modules, and yields the operations that no rule serves."""
     placeholders = [node for node in whole.graph.nodes if node.op == "placeholder"]
     active = set(placeholders[:inputs])  # what depends on the rows, differentiably
     for node in list(whole.graph.nodes):
-        name = _name(node)
-        if active.isdisjoint(node.all_input_nodes) or node.op == "output" or _dropped(whole, node, name):
+        name = _operation_name(node)
+        if active.isdisjoint(node.all_input_nodes) or node.op == "output" or _drop(whole, node, name):
             continue
-        if not _floating(node.meta.get("val")):
+        if not _is_floating(node.meta.get("val")):
             yield name
             continue
         active.add(node)
         if name in ("view", "_unsafe_view"):
             node.target = torch.ops.aten.reshape.default  # for any layout, not only that of the tracing
-        module = _module(node, name)
+        module = _module_for(node, name)
         if module is not None:
-            active.add(_put(whole, node, module))
-        elif not _linear(node, name, active):
-            yield _told(node, name, active)
+            active.add(_replace_node(whole, node, module))
+        elif not _is_linear(node, name, active):
+            yield _describe(node, name, active)
     (output,) = (node for node in whole.graph.nodes if node.op == "output")
     if active.isdisjoint(output.all_input_nodes):
         validate.dependent(None)
 
 
-def _dropped(whole: fx.GraphModule, node: fx.Node, name: str) -> bool:
-    """Takes out what changes no value: another layout, a cut of the derivative, a layer in place at the input."""
+def _drop(whole: fx.GraphModule, node: fx.Node, name: str) -> bool:
+    """Removes what changes no value: another layout, a detach, a layer in place at the input."""
     source: Any = node.args[0] if node.args else None
     same = name == "detach" or (name == "as_strided_" and node.meta["val"].shape == source.meta["val"].shape)
     written = name == "copy_" and source.op == "placeholder" and not node.users
@@ -148,21 +148,21 @@ def _dropped(whole: fx.GraphModule, node: fx.Node, name: str) -> bool:
     return same or written
 
 
-def _module(node: fx.Node, name: str) -> nn.Module | None:
-    """What takes the place of an activation, where its options are plain numbers."""
+def _module_for(node: fx.Node, name: str) -> nn.Module | None:
+    """The module that replaces an activation, where its options are plain numbers."""
     if any(isinstance(given, fx.Node) for given in (*node.args[1:], *node.kwargs.values())):
         return None
     target: Any = node.target
     if name in _ELEMENTWISE:
         return Elementwise(target, *node.args[1:], **node.kwargs)
-    if name not in _POOLS or any(_name(user) != "getitem" or user.args[1] != 0 for user in node.users):
+    if name not in _POOLS or any(_operation_name(user) != "getitem" or user.args[1] != 0 for user in node.users):
         return None
     shape = node.meta["val"][0].shape
     return Pool(shape[1:], *node.args[1:5]) if len(shape) == 2 + int(name[len("max_pool")]) else None
 
 
-def _put(whole: fx.GraphModule, node: fx.Node, module: nn.Module) -> fx.Node:
-    """Calls the module instead of the operation; of a pool only the values are asked for."""
+def _replace_node(whole: fx.GraphModule, node: fx.Node, module: nn.Module) -> fx.Node:
+    """Calls the module instead of the operation; of a pool only the values are used."""
     place = f"at_{node.name}"
     whole.add_submodule(place, module)
     alias = torch.ops.aten.alias.default
@@ -178,7 +178,7 @@ def _put(whole: fx.GraphModule, node: fx.Node, module: nn.Module) -> fx.Node:
     return new
 
 
-def _linear(node: fx.Node, name: str, active: set[fx.Node]) -> bool:
+def _is_linear(node: fx.Node, name: str, active: set[fx.Node]) -> bool:
     moved = [each in active if isinstance(each, fx.Node) else None for each in node.args]
     if name in _SUMS or name == "getitem":
         return True
@@ -192,20 +192,20 @@ def _linear(node: fx.Node, name: str, active: set[fx.Node]) -> bool:
     return (name in _OF_FIRST or name.startswith("upsample_")) and not any(moved[1:]) and not rounded
 
 
-def _told(node: fx.Node, name: str, active: set[fx.Node]) -> str:
+def _describe(node: fx.Node, name: str, active: set[fx.Node]) -> str:
     several = sum(isinstance(each, fx.Node) and each in active for each in node.args) > 1
     return f"{name} of two activations" if several else name
 
 
-def _name(node: fx.Node) -> str:
+def _operation_name(node: fx.Node) -> str:
     schema = getattr(node.target, "_schema", None)
     return schema.name.rpartition("::")[2] if schema is not None else getattr(node.target, "__name__", str(node.target))
 
 
-def _floating(value: Any) -> bool:
+def _is_floating(value: Any) -> bool:
     """Whether a derivative can pass."""
     if isinstance(value, tuple | list):
-        return any(_floating(each) for each in value)
+        return any(_is_floating(each) for each in value)
     return isinstance(value, Tensor) and value.is_floating_point()
 
 

@@ -1,1 +1,1 @@
-"""Fgvis."""
+"""FGVis and the guarded copies of a model that defend it."""

@@ -1,7 +1,6 @@
 """Copies of a model in which no masked input can excite a unit beyond what the clean input does.
 
-Clean and masked rows run together, so that nothing is stored between calls. The caller's model is never
-touched, and no gradient is asked for here.
+Clean and masked rows run together, so that nothing is stored between calls. The caller's model stays as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from moreaugrad import validate
-from moreaugrad.methods import checks_masks as mask_checks
 from moreaugrad.model import surgery
 
 _FUNCTIONS = {
@@ -39,7 +37,7 @@ class Guard(nn.Module):
         clean, masked = self.activation(*given).chunk(2)
         clean, value = clean.detach(), masked.detach()
         low, high = clean.clamp(max=0), clean.clamp(min=0)
-        # the same input need not come out the same to the last digit in another row
+        # the same input may differ in its last digits in another row
         slack = max(1e-6, 8 * torch.finfo(clean.dtype).eps) * (1 + clean.abs())
         inside = (value >= low - slack) & (value <= high + slack)
         if not self.clip:
@@ -48,10 +46,10 @@ class Guard(nn.Module):
         return torch.cat([clean, torch.where(inside, held + (masked - value), held)])
 
 
-class Guarded(nn.Module):
-    """A copy of a model whose activations are guarded: forward(e, x, ...) is what the model says of e.
+class GuardedModel(nn.Module):
+    """A copy of a model whose activations are guarded: forward(e, x, ...) is the model's output for e.
 
-    The output itself is never held to bounds. Weights share the memory of the model's.
+    The output itself has no bounds. Weights share the memory of the model's.
     """
 
     def __init__(self, model: nn.Module, inputs: int, follow: Sequence[bool], clip: bool) -> None:
@@ -62,7 +60,7 @@ class Guarded(nn.Module):
         for module in body.modules():
             if getattr(module, "inplace", False):
                 module.inplace = False  # type: ignore[assignment]
-        self.body = _exchanged(body, {module: Guard(module, clip) for module in body.modules() if _activates(module)})
+        self.body = _exchange(body, {module: Guard(module, clip) for module in body.modules() if _activates(module)})
         self.train(model.training)
 
     def forward(self, *given: Any) -> Tensor:
@@ -72,8 +70,8 @@ class Guarded(nn.Module):
         rows = len(masked[0])
         return validate.output(self.body(*both, *twice), 2 * rows)[rows:]
 
-    def settle(self, one: Sequence[Tensor], arguments: Sequence[Any]) -> None:
-        """Runs one image: refuses activations that are functions, and frees the guard that makes the output."""
+    def probe(self, one: Sequence[Tensor], arguments: Sequence[Any]) -> None:
+        """Runs one image: refuses activations called as functions, and removes the guard that makes the output."""
         probe = _Probe()
         with ExitStack() as hooks:
             for guard in self.modules():
@@ -81,10 +79,15 @@ class Guarded(nn.Module):
                     hooks.callback(guard.register_forward_pre_hook(probe.enter).remove)
                     hooks.callback(guard.register_forward_hook(probe.leave).remove)
             hooks.callback(self.body.register_forward_hook(probe.end).remove)
-            with torch.enable_grad(), probe:  # without a gradient some layers take a way of their own
+            with torch.enable_grad(), probe:  # without a gradient some layers take another path
                 self(*[part.detach().clone().requires_grad_() for part in one], *one, *arguments)
-        mask_checks.no_functions(probe.found)
-        self.body = _exchanged(self.body, {guard: guard.activation for guard in probe.last})
+        if probe.found:
+            raise ValueError(
+                "every activation must be a module to be defended, got "
+                f"{', '.join(f'{name}()' for name in sorted(probe.found))} called in a forward; write it as a module "
+                "(nn.ReLU, nn.SiLU, ...), or give defence=None for a plain mask"
+            )
+        self.body = _exchange(self.body, {guard: guard.activation for guard in probe.last})
 
 
 class _Probe(TorchFunctionMode):
@@ -115,13 +118,13 @@ class _Probe(TorchFunctionMode):
 
 
 def _activates(module: nn.Module) -> bool:
-    """By where it comes from: torch, timm and transformers each keep their activations in one place."""
+    """Decided by its module: torch, timm and transformers each keep their activations in one place."""
     kind = type(module)
     known = "activation" in kind.__module__ or isinstance(module, surgery.SoftReLU6)
     return known and not list(module.children()) and not kind.__name__.startswith(("Softm", "LogSoftm"))
 
 
-def _exchanged(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Module:
+def _exchange(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Module:
     """The model with modules exchanged, wherever they are used."""
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):

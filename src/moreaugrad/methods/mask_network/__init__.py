@@ -1,1 +1,1 @@
-"""Mask_network."""
+"""Real-time saliency: a network that reads a classifier's feature maps and returns a mask."""

@@ -1,4 +1,4 @@
-"""What is left of an image under a mask: Phi(x, M) = M x' + (1 - M) A, A a blur or noise around one colour."""
+"""An image under a mask: Phi(x, M) = M x' + (1 - M) A, with A a blur or noise around one colour."""
 
 from __future__ import annotations
 

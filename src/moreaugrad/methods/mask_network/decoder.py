@@ -1,6 +1,6 @@
 """The trained part: a class selector and a U-Net decoder, from feature maps and a class to a mask.
 
-Holds no classifier; knows by name which maps it reads, and by fingerprint whose they are.
+Holds no classifier; names the maps that it reads, and knows their classifier by its fingerprint.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from moreaugrad.methods.mask_network import checks
-from moreaugrad.methods.mask_network.encoder import Maps
+from moreaugrad.methods.mask_network.encoder import TRAIN, Maps
 from moreaugrad.methods.mask_network.fingerprint import Fingerprint
 
 FORMAT = "moreaugrad mask network 1"
@@ -91,7 +90,7 @@ class MaskNet(nn.Module):
 
     def activity(self, deepest: Float[Tensor, "n c h w"], target: Int[Tensor, "n"]) -> Float[Tensor, "n 1 h w"]:
         """<s(u), E_c>: how much each place looks like the class."""
-        # no einsum: a sum over channels is the same for a row in any company
+        # no einsum: this sum gives a row the same value in any batch
         weighed: Tensor = deepest * self.selector(target)[:, :, None, None]
         return weighed.sum(1, keepdim=True)
 
@@ -121,18 +120,25 @@ class MaskNet(nn.Module):
     @classmethod
     def built(cls, tensors: Mapping[str, Tensor], notes: Mapping[str, str], source: object) -> MaskNet:
         """The network that `tensors` and `notes` describe, ready to be used."""
-        checks.notes(notes, FORMAT, source)
+        form, wanted = notes.get("format"), ("stages", "channels", "classes", "width", "layout")
+        if form != FORMAT or any(name not in notes for name in wanted):
+            raise ValueError(
+                f"network must be a file written by train-mask ({FORMAT!r}), got {str(source)!r}, which says {form!r}; "
+                f"train one: {TRAIN}"
+            )
         rest: dict[str, Any] = dict(tensors)
         fingerprint = Fingerprint(notes["layout"], rest.pop(SKETCH).double())
+        stages, channels = json.loads(notes["stages"]), json.loads(notes["channels"])
         with torch.random.fork_rng(devices=[]):
-            network = cls(
-                json.loads(notes["stages"]),
-                json.loads(notes["channels"]),
-                int(notes["classes"]),
-                fingerprint,
-                int(notes["width"]),
+            network = cls(stages, channels, int(notes["classes"]), fingerprint, int(notes["width"]))
+        needed = {name: tuple(t.shape) for name, t in network.state_dict().items() if t.is_floating_point()}
+        got = {name: tuple(t.shape) for name, t in rest.items()}
+        if needed != got:
+            odd = sorted(name for name in needed | got if needed.get(name) != got.get(name))
+            raise ValueError(
+                f"network must hold the tensors that its notes promise, got {str(source)!r} with other {odd[:3]}; "
+                f"the file is damaged: train it again: {TRAIN}"
             )
-        checks.tensors(rest, network.state_dict(), source)
         network.load_state_dict(rest, strict=False)
         return network.eval().requires_grad_(False)
 

@@ -1,13 +1,12 @@
-"""The classifier as an encoder: its feature maps, one per resolution, found by one forward and read by hooks.
+"""The classifier as an encoder: its feature maps, one per resolution, found by one forward pass and read by hooks.
 
-The hooks are gone when a call ends, also after an exception. Never changes the classifier.
+The hooks are removed when a call ends, also after an exception. Never changes the classifier.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +14,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from moreaugrad.methods.layer_search import THROUGH, alike
-from moreaugrad.methods.mask_network import checks
+from moreaugrad.methods.cam.layer_capture import forward_hooks
+from moreaugrad.methods.cam.layer_search import PASSIVE, same_proportions
+from moreaugrad.validate import _modules
 
 MOST = 4  # resolutions: of a network for 224 pixels 56, 28, 14 and 7, of one for 32 pixels all
 EXTRA = 5  # tokens that a transformer may hold beside those of its patches
+TRAIN = "moreaugrad train-mask --data FOLDER --model NAME --out FILE"
 
 Maps = list[Float[Tensor, "n _ _ _"]]
 
@@ -34,40 +35,62 @@ class Encoder:
     @classmethod
     def of(cls, classifier: nn.Module, x: Float[Tensor, "n c h w"]) -> Encoder:
         """The last module at each of the coarsest resolutions; x is one batch to try it on."""
-        seen: dict[str, set[tuple[int, int]]] = {}
+        sizes: dict[str, set[tuple[int, int]]] = {}
         order: list[str] = []
 
-        def look(name: str, output: Any) -> None:
+        def note(name: str, _: nn.Module, given: Any, output: Any) -> None:
             found = as_map(output)
-            fits = found is not None and len(found) == len(x) and alike(found.shape[2], found.shape[3], size)
-            seen.setdefault(name, set()).add((found.shape[2], found.shape[3]) if found is not None and fits else (0, 0))
+            size = (0, 0) if found is None or len(found) != len(x) else (found.shape[2], found.shape[3])
+            sizes.setdefault(name, set()).add(size if same_proportions(size[0], size[1], image) else (0, 0))
             order.append(name)
 
-        size = x.shape[2], x.shape[3]
-        every = {name: each for name, each in bare(classifier).named_modules() if not isinstance(each, THROUGH)}
-        with _hooked(every, look), torch.no_grad():
+        image = x.shape[2], x.shape[3]
+        every = {name: each for name, each in bare(classifier).named_modules() if not isinstance(each, PASSIVE)}
+        with forward_hooks(every, note), torch.no_grad():
             classifier(x)
         # the last of each size: a stage comes after its own layers. One name must mean one size
-        last = {size: name for name in order for size in seen[name] if len(seen[name]) == 1 and min(size) > 1}
+        last = {size: name for name in order for size in sizes[name] if len(sizes[name]) == 1 and min(size) > 1}
         coarsest = sorted(last, key=math.prod)[:MOST]
-        checks.stages(coarsest)
+        if not coarsest:
+            raise ValueError(
+                "the classifier must have feature maps (N, C, H, W), or tokens of a square grid, for a mask network to "
+                "read, got none among the outputs of its modules; take another method"
+            )
         return cls(classifier, tuple(last[size] for size in reversed(coarsest)))
 
     def __call__(self, run: Callable[[], Any]) -> tuple[Any, Maps]:
         """What `run`, which calls the classifier once, returns; and the maps of the stages."""
         found: dict[str, Tensor] = {}
 
-        def keep(name: str, output: Any) -> None:
+        def keep(name: str, _: nn.Module, given: Any, output: Any) -> None:
             maps = as_map(output)
             if maps is not None:
                 found[name] = maps
 
         modules = dict(bare(self.classifier).named_modules())
-        checks.paths(self.stages, modules)
-        with _hooked({name: modules[name] for name in self.stages}, keep):
+        self._require_stages(modules)
+        with forward_hooks({name: modules[name] for name in self.stages}, keep):
             output = run()
-        checks.paths(self.stages, found)
+        self._require_stages(found)
         return output, [found[name] for name in self.stages]
+
+    def _require_stages(self, names: Collection[str]) -> None:
+        if missing := [name for name in self.stages if name not in names]:
+            raise ValueError(
+                f"the classifier must have the feature maps {list(self.stages)}, got none at {missing}; "
+                f"train a mask network for it: {TRAIN}"
+            )
+
+
+def find_classifier(forward: object) -> nn.Module:
+    """The module that a model is, or that a callable holds."""
+    found = next((module for _, module in _modules(forward, depth=3)), None)
+    if found is None:
+        raise TypeError(
+            "the model must be an nn.Module, or hold one, for its feature maps to be read, "
+            f"got {type(forward).__name__}; pass the classifier itself"
+        )
+    return found
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -91,19 +114,3 @@ def as_map(output: Any) -> Float[Tensor, "n d i j"] | None:
         return None
     grid: Tensor = output[:, output.shape[1] - side * side :].transpose(1, 2).unflatten(2, (side, side))
     return grid
-
-
-@contextmanager
-def _hooked(modules: dict[str, nn.Module], tell: Callable[[str, Any], None]) -> Iterator[None]:
-    handles = []
-    try:
-        for name, module in modules.items():
-            # the name is bound now: the loop's variable will have moved on
-            def hook(_: nn.Module, given: Any, output: Any, name: str = name) -> None:
-                tell(name, output)
-
-            handles.append(module.register_forward_hook(hook))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -1,4 +1,4 @@
-"""Which classifier a mask network was trained for: told by its weights, whatever device or precision holds them."""
+"""Identifies the classifier of a mask network by its weights, on any device and in any precision."""
 
 from __future__ import annotations
 

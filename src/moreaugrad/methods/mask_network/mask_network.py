@@ -10,14 +10,16 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from moreaugrad import validate
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.call import Call
-from moreaugrad.methods.mask_network import checks as masking
-from moreaugrad.methods.mask_network.networks import Encoder, Fingerprint, MaskNet
+from moreaugrad.methods.chunks import run_in_chunks
+from moreaugrad.methods.mask_network.decoder import MaskNet
+from moreaugrad.methods.mask_network.encoder import TRAIN, Encoder, find_classifier
+from moreaugrad.methods.mask_network.fingerprint import Fingerprint
 from moreaugrad.model import targets
 from moreaugrad.model.model_version import mark
 from moreaugrad.model.prepared import numerics
@@ -26,19 +28,32 @@ from moreaugrad.types import Outcome, Target
 
 @dataclass(frozen=True, eq=False)
 class MaskNetwork(Method):
-    """Mask (N, 1, H, W) in [0, 1]: the smallest smooth region that shows the class and, removed, hides it.
+    """Mask (N, 1, H, W) in [0, 1] from a network trained once for a classifier (Dabkowski and Gal, 2017).
 
-    A network trained for this very classifier (`moreaugrad train-mask`) says it in one forward, without a gradient.
-    Of any other classifier it knows nothing, so that one is refused. The score plays no part.
+    The mask is the smallest smooth region that shows the class and, removed, hides it. Use it where maps must be
+    fast: it costs one forward pass and no gradient. The network belongs to the classifier it was trained for by
+    `moreaugrad train-mask`; any other classifier is refused. The kind of score plays no part.
+
+    Args:
+        forward_func: the classifier, as a module or a callable that holds one.
+        network: a file of `moreaugrad train-mask`, or a network that `load_mask_network` returned.
+        confidence: how sure a position must be of the class, from 0 to 6; larger values give smaller masks.
+
+    Raises:
+        ValueError: if the file is missing or damaged, or the classifier is another one.
+
+    Example:
+        >>> mg.MaskNetwork(net, "mask.safetensors")  # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+        ValueError: network must be the file of a trained mask network, got 'mask.safetensors'; train one: ...
     """
 
-    network: str | Path | MaskNet | None = None  # a file of train-mask, or what `load_mask_network` returns
-    confidence: float = 0.0  # the higher, the surer a place must be of the class; 0 to 6
+    network: str | Path | MaskNet | None = None
+    confidence: float = 0.0
 
     def __post_init__(self) -> None:
-        Method.__post_init__(self)
+        super().__post_init__()
         validate.number("confidence", self.confidence)
-        masking.classifier(self.forward_func)
         self._check()
 
     @property
@@ -65,7 +80,7 @@ class MaskNetwork(Method):
 
     @cached_property
     def _known(self) -> list[Any]:
-        """The mark of the classifier that was found to be the right one."""
+        """The version of the classifier that was found to be the right one."""
         return []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -73,27 +88,20 @@ class MaskNetwork(Method):
         return {key: value for key, value in super().__getstate__().items() if key not in own}
 
     def compute(self, call: Call) -> Outcome:
-        masking.images(tuple(call.x.shape), len(call.packing.shapes))
+        _require_images(tuple(call.x.shape), len(call.packing.shapes))
         self._check()
-        encoder = Encoder(masking.classifier(self.forward_func), self.trained.stages)
-        network = self._network(call.x)
-        wanted = _classes(call.score.target, call.score.everyone(call.x), self.trained.classes)
-        found: list[Tensor] = []
-        while (done := sum(map(len, found))) < len(call.x):
-            size = call.score.engine.rows
-            rows = torch.arange(done, done + size, device=call.x.device)
-            rows = torch.where(rows < len(call.x), rows, rows % len(call.x))  # padded: one shape in any company
-            try:
-                found.append(self._masks(call, encoder, network, rows, wanted)[: len(call.x) - done])
-            except torch.OutOfMemoryError as error:
-                call.score.engine.halve(size, error)
-            call.watch(min(done + size, len(call.x)), len(call.x), {})
-        coarse = torch.cat(found)
+        encoder, network = Encoder(find_classifier(self.forward_func), self.trained.stages), self._network(call.x)
+        classes = _class_numbers(call.score.target, call.score.everyone(call.x), self.trained.classes)
+
+        def run(rows: Int[Tensor, "r"]) -> tuple[Tensor, ...]:
+            return (self._masks(call, encoder, network, rows, classes),)
+
+        (coarse,) = run_in_chunks(call.score.engine, call.x, run, watch=call.watch)
         large = F.interpolate(coarse, call.x.shape[2:], mode="bilinear", align_corners=False)
         return Outcome(large.clamp(0, 1), gradients=call.each(0), coarse=coarse)
 
     def _masks(
-        self, call: Call, encoder: Encoder, network: MaskNet, rows: Int[Tensor, "r"], wanted: Int[Tensor, "n"]
+        self, call: Call, encoder: Encoder, network: MaskNet, rows: Int[Tensor, "r"], classes: Int[Tensor, "n"]
     ) -> Float[Tensor, "r 1 i j"]:
         score, x = call.score, call.x[rows]
         owners = score.everyone(call.x)[rows]
@@ -101,11 +109,11 @@ class MaskNetwork(Method):
         with numerics("float32", x.is_cuda):
             answer, maps = encoder(lambda: score.engine.original(score.unpack(x), extra))
             output = validate.output(answer, len(x))
-            masking.classes(output.reshape(len(x), -1).shape[1], network.classes)
-            if score.unseen and int(rows[0]) == 0:  # once: the target speaks of all images
+            _require_classes(output.reshape(len(x), -1).shape[1], network.classes)
+            if score.unseen and int(rows[0]) == 0:  # once: the target is that of all images
                 validate.target_fits(score.target, tuple(output.shape), score.kind)
             validate.finite_score(output.detach().reshape(len(x), -1).sum(1))
-            found: Tensor = network([each.to(x.dtype) for each in maps], wanted[rows], self.confidence)
+            found: Tensor = network([each.to(x.dtype) for each in maps], classes[rows], self.confidence)
         return found
 
     def _network(self, x: Tensor) -> MaskNet:
@@ -115,22 +123,38 @@ class MaskNetwork(Method):
         return self._copies[key]
 
     def _check(self) -> None:
-        """Refuses a classifier with other weights; looked at anew only once they changed."""
-        model: nn.Module = masking.classifier(self.forward_func)
-        seen = mark(model)
-        if not self._known or self._known[0] != seen:
+        """Refuses a classifier with other weights; compares them again only after they changed."""
+        model = find_classifier(self.forward_func)
+        version = mark(model)
+        if self._known and self._known[0] == version:
+            return
+        if not self.trained.fingerprint.same(Fingerprint.of(model)):
             named = self.trained if isinstance(self.network, MaskNet) else self.network
-            masking.same_classifier(self.trained.fingerprint.same(Fingerprint.of(model)), named)
-            self._known[:] = [seen]
+            raise ValueError(
+                f"the mask network must be used with the classifier that it was trained for, got another one for "
+                f"{str(named)!r}; load the weights that it was trained with, or train it again: {TRAIN}"
+            )
+        self._known[:] = [version]
 
 
 def load_mask_network(path: str | Path | None) -> MaskNet:
-    """A file of `moreaugrad train-mask`, on the CPU."""
+    """Reads a file of `moreaugrad train-mask`, on the CPU.
+
+    Args:
+        path: the .safetensors file.
+
+    Returns:
+        The network, in evaluation mode and without gradients.
+    """
     from safetensors import SafetensorError, safe_open
 
-    file = masking.network_file(path)
+    if path is not None and not isinstance(path, str | Path):
+        raise TypeError(f"network must be a file or a MaskNet, got {type(path).__name__}; train one: {TRAIN}")
+    if path is None or not Path(path).is_file():
+        got = None if path is None else str(path)
+        raise ValueError(f"network must be the file of a trained mask network, got {got!r}; train one: {TRAIN}")
     try:
-        with safe_open(file, "pt") as stored:
+        with safe_open(Path(path), "pt") as stored:
             notes = dict(stored.metadata() or {})
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
@@ -138,7 +162,22 @@ def load_mask_network(path: str | Path | None) -> MaskNet:
     return MaskNet.built(tensors, notes, path)
 
 
-def _classes(target: Target, owners: Int[Tensor, "n"], classes: int) -> Int[Tensor, "n"]:
+def _require_images(shape: tuple[int, ...], inputs: int) -> None:
+    if inputs != 1 or len(shape) != 4:
+        raise ValueError(
+            f"a mask network explains one batch of images (N, C, H, W), got {inputs} input(s), "
+            f"the first of shape {shape}"
+        )
+
+
+def _require_classes(found: int, wanted: int) -> None:
+    if found != wanted:
+        raise ValueError(
+            f"the mask network knows {wanted} classes, got a classifier with {found}; train another: {TRAIN}"
+        )
+
+
+def _class_numbers(target: Target, owners: Int[Tensor, "n"], classes: int) -> Int[Tensor, "n"]:
     """The class of each image, from every form of a target that names one."""
     if target is None:
         return torch.zeros_like(owners)
@@ -148,6 +187,6 @@ def _classes(target: Target, owners: Int[Tensor, "n"], classes: int) -> Int[Tens
     if isinstance(own, list):
         own = [each[0] if isinstance(each, tuple) and len(each) == 1 else each for each in own]
         if not all(isinstance(each, int) for each in own):
-            masking.class_numbers(target)
+            raise ValueError(f"a mask network explains one class per image, got target {target!r}; give class numbers")
     numbers = torch.as_tensor(own, device=owners.device, dtype=torch.long).reshape(-1).expand(len(owners))
     return numbers % classes

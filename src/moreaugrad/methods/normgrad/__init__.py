@@ -1,1 +1,1 @@
-"""Normgrad."""
+"""NormGrad and the receptive fields that it sums over."""

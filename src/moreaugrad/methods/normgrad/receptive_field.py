@@ -1,8 +1,9 @@
-"""What a convolution sees from each of its output positions: sums and maxima over its window, group by group."""
+"""Sums and maxima over the window that a convolution sees at each of its output positions, group by group."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -26,8 +27,8 @@ class Window:
     def grouped(self, values: Float[Tensor, "n k h w"]) -> Float[Tensor, "n g c h w"]:
         return values.view(len(values), self.groups, -1, *values.shape[2:])
 
-    def seen(self, stat: Stat) -> Float[Tensor, "n g s h2 w2"]:
-        """One number per group and pixel, as the s places of the window see it; padding included."""
+    def unfold(self, stat: Stat) -> Float[Tensor, "n g s h2 w2"]:
+        """The numbers per group and pixel at the s places of the window of each position; padding included."""
         wide = F.pad(stat, self.padding, mode=self.mode)
         sides = zip(wide.shape[2:], self.kernel, self.stride, self.dilation, strict=True)
         size = [(side - (kernel - 1) * dilation - 1) // stride + 1 for side, kernel, stride, dilation in sides]
@@ -39,60 +40,52 @@ POINT = Window()
 SQUARE = Window(kernel=(3, 3), padding=(1, 1, 1, 1))
 
 
-def of_convolution(layer: nn.Conv2d, given: Tensor, output: Tensor) -> Window:
-    """The window of a layer that made this output of what it was given."""
+def window_of(layer: nn.Conv2d, given: Tensor, output: Tensor) -> Window:
+    """The window of a layer that computed this output from what it was given."""
     pads: list[int] = []
     for axis in (1, 0):  # columns first, as F.pad wants it
         side, out = given.shape[2 + axis], output.shape[2 + axis]
         kernel, stride, dilation = (each[axis] for each in (layer.kernel_size, layer.stride, layer.dilation))
         reach = (kernel - 1) * dilation
-        if isinstance(layer.padding, str):
-            whole = reach if layer.padding == "same" else 0
-            pair = (whole // 2, whole - whole // 2)
-        else:
-            pair = (layer.padding[axis], layer.padding[axis])
+        same = reach if layer.padding == "same" else 0
+        pair = (same // 2, same - same // 2) if isinstance(layer.padding, str) else (layer.padding[axis],) * 2
         if (side + sum(pair) - reach - 1) // stride + 1 != out:  # a layer that pads by itself, to the size it wants
             whole = max((out - 1) * stride + reach + 1 - side, 0)
             pair = (whole // 2, whole - whole // 2)
         pads += pair
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-    first, second, third, fourth = pads
-    return Window(
-        _two(layer.kernel_size),
-        _two(layer.stride),
-        _two(layer.dilation),
-        (first, second, third, fourth),
-        mode,
-        layer.groups,
-    )
+    sides: list[Any] = [layer.kernel_size, layer.stride, layer.dilation, tuple(pads)]
+    return Window(sides[0], sides[1], sides[2], sides[3], mode, layer.groups)
 
 
-def outer(a: Float[Tensor, "n k h w"], g: Float[Tensor, "n m h2 w2"], window: Window, how: str) -> Tensor:
-    """At each position, over all entries of (what the window sees of a) g^T in the same group: their norm, sum, max or
-    the norm of the positive ones. The products themselves are never made."""
+def aggregate_products(a: Float[Tensor, "n k h w"], g: Float[Tensor, "n m h2 w2"], window: Window, how: str) -> Tensor:
+    """At each position, over all entries of (the window of a) g^T in the same group: their norm, sum, max or the norm
+    of the positive ones. The products themselves are never computed."""
     before, after = window.grouped(a), window.grouped(g)
     if how == "sum":
-        return (window.seen(before.sum(2)).sum(2) * after.sum(2)).sum(1, keepdim=True)
+        return (window.unfold(before.sum(2)).sum(2) * after.sum(2)).sum(1, keepdim=True)
     if how == "max":
-        ends = [window.seen(before.amax(2)).amax(2), window.seen(before.amin(2)).amin(2)]
+        ends = [window.unfold(before.amax(2)).amax(2), window.unfold(before.amin(2)).amin(2)]
         corners = [end * other for end in ends for other in (after.amax(2), after.amin(2))]
         return torch.stack(corners).amax(0).amax(1, keepdim=True)
     signs = (1, -1) if how == "positive norm" else (0,)
-    square = sum((window.seen(_square(before, sign)).sum(2) * _square(after, sign) for sign in signs), a.new_zeros(()))
-    return root(square.sum(1, keepdim=True))
+    square = sum(
+        (window.unfold(_square(before, sign)).sum(2) * _square(after, sign) for sign in signs), a.new_zeros(())
+    )
+    return _root(square.sum(1, keepdim=True))
 
 
-def direct(values: Float[Tensor, "n k h w"], how: str) -> Float[Tensor, "n 1 h w"]:
+def aggregate(values: Float[Tensor, "n k h w"], how: str) -> Float[Tensor, "n 1 h w"]:
     """At each position, over all channels: their norm, sum, max or the norm of the positive ones."""
     if how == "sum":
         return values.sum(1, keepdim=True)
     if how == "max":
         return values.amax(1, keepdim=True)
-    return root(_square(values[:, None], 1 if how == "positive norm" else 0))
+    return _root(_square(values[:, None], 1 if how == "positive norm" else 0))
 
 
-def root(square: Tensor) -> Tensor:
-    """The square root, whose derivative at zero is taken as zero: a position where nothing happens."""
+def _root(square: Tensor) -> Tensor:
+    """The square root, with derivative zero at zero: a position where nothing happens."""
     some = square > 0
     return torch.where(some, square, 1).sqrt() * some
 
@@ -100,7 +93,3 @@ def root(square: Tensor) -> Tensor:
 def _square(values: Float[Tensor, "n g c h w"], sign: int) -> Stat:
     """The squared size of the channels, of those of one sign alone unless it is 0."""
     return (values if sign == 0 else (sign * values).relu()).square().sum(2)
-
-
-def _two(pair: tuple[int, ...]) -> tuple[int, int]:
-    return pair[0], pair[1]

@@ -1,0 +1,1 @@
+"""Class activation maps, and how maps are read at the layers of a model."""

@@ -1,0 +1,37 @@
+"""Runs the rows of a batch in chunks of one constant shape, so that an image's map does not depend on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from moreaugrad.model.prepared import Engine
+from moreaugrad.types import Images, Watch, unwatched
+
+
+def run_in_chunks(
+    engine: Engine,
+    x: Images,
+    run: Callable[[Int[Tensor, "r"]], tuple[Tensor, ...]],
+    rows_per_image: int = 1,
+    watch: Watch = unwatched,
+) -> tuple[Tensor, ...]:
+    """Joins the tensors that `run` makes of each chunk of image numbers; halves the chunk where memory runs out."""
+    found: list[tuple[Tensor, ...]] = []
+    start = 0
+    while start < len(x):
+        size = max(1, engine.rows // rows_per_image)
+        count = min(size, len(x) - start)
+        try:
+            # padded with real rows, which can neither overflow nor be NaN
+            parts = run(start + torch.arange(size, device=x.device) % count)
+        except torch.OutOfMemoryError as error:
+            engine.halve(size * rows_per_image if size > 1 else 1, error)
+            continue
+        found.append(tuple(part[:count] for part in parts))
+        start += count
+        watch(start, len(x), {})
+    return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
