@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from moreaugrad import archive
+from moreaugrad import files
 from moreaugrad.results import Explanation
 
 TARGETS = {
@@ -205,7 +205,7 @@ def test_a_missing_file_is_no_damaged_one(tmp_path: Path):
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(archive, "VERSION", archive.VERSION + 1)
+    monkeypatch.setattr(files, "VERSION", files.VERSION + 1)
     path = full().save(tmp_path / "a")
     monkeypatch.undo()
     with pytest.raises(ValueError, match=r"version 1 or lower, got 2.*upgrade"):

@@ -1,13 +1,23 @@
-"""Writing files whole or not at all."""
+"""Files that are written whole or not at all, and the .npz format of explanations."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral, Real
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from uuid import uuid4
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+FORMAT = "moreaugrad.explanation"
+VERSION = 1  # raise it when an older reader would misread the file
 
 
 def with_ending(path: str | os.PathLike[str], *endings: str) -> Path:
@@ -33,3 +43,85 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def write_npz(path: Path, values: Mapping[str, Any]) -> None:
+    """Write tensors as arrays and everything else as JSON into one .npz without pickle.
+
+    A tensor `map` is the array "map"; a tuple of tensors is "map.0", "map.1", ...; the JSON text is "meta".
+    """
+    arrays: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
+    tuples: dict[str, int] = {}
+    for name, value in values.items():
+        if isinstance(value, Tensor):
+            arrays[name] = _to_array(value)
+        elif isinstance(value, tuple) and value and all(isinstance(part, Tensor) for part in value):
+            tuples[name] = len(value)
+            arrays |= {f"{name}.{i}": _to_array(tensor) for i, tensor in enumerate(value)}
+        else:
+            plain[name] = _to_json(name, value)
+    meta = json.dumps({"format": FORMAT, "version": VERSION, "tuples": tuples, "plain": plain})
+    with replacing(path) as handle:
+        np.savez_compressed(handle, meta=np.array(meta), **arrays)
+
+
+def read_npz(path: Path) -> dict[str, Any]:
+    """The values that `write_npz` stored."""
+    with path.open("rb") as handle:  # outside of `try`: a missing file is not a damaged one
+        try:
+            with np.load(handle, allow_pickle=False) as archive:  # every array at once: damage is found here
+                arrays = {name: archive[name] for name in archive.files}
+            meta = json.loads(str(arrays.pop("meta")))
+            if meta["format"] != FORMAT:
+                raise ValueError(f"its format is {meta['format']!r}")
+            if meta["version"] <= VERSION:
+                values = {name: _from_json(value) for name, value in meta["plain"].items()}
+                for name, count in meta["tuples"].items():
+                    values[name] = tuple(torch.from_numpy(arrays.pop(f"{name}.{i}")) for i in range(count))
+                return values | {name: torch.from_numpy(array) for name, array in arrays.items()}
+        except Exception as error:  # whatever damage makes numpy, zip or JSON raise
+            raise ValueError(
+                f"{path} must be a whole file written by Explanation.save, got one that cannot be read "
+                f"({type(error).__name__}: {error}); it is another kind of file, or was cut off: write it again"
+            ) from error
+    raise ValueError(
+        f"{path} must have format version {VERSION} or lower, got {meta['version']}: "
+        "a newer moreaugrad wrote it; upgrade this one"
+    )
+
+
+def _to_array(tensor: Tensor) -> NDArray[Any]:
+    """Half precisions as float32: numpy has no bfloat16, and float32 holds both exactly."""
+    tensor = tensor.detach().cpu()
+    narrow = tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64)
+    found: NDArray[Any] = (tensor.float() if narrow else tensor).numpy()
+    return found
+
+
+def _to_json(name: str, value: Any) -> Any:
+    """JSON has no tuples, and for a target they differ from lists."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, tuple):
+        return {"tuple": [_to_json(name, part) for part in value]}
+    if isinstance(value, list):
+        return [_to_json(name, part) for part in value]
+    if isinstance(value, Mapping):
+        return {"dict": {str(key): _to_json(f"{name}[{key!r}]", part) for key, part in value.items()}}
+    if isinstance(value, Real):  # numpy's numbers
+        return int(value) if isinstance(value, Integral) else float(value)
+    raise TypeError(
+        f"{name} must hold text, numbers, None, or tuples and lists of these to be saved, "
+        f"got {type(value).__name__}; describe it in a string"
+    )
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_json(part) for part in value]
+    if isinstance(value, dict) and "tuple" in value:
+        return tuple(_from_json(part) for part in value["tuple"])
+    if isinstance(value, dict):
+        return {key: _from_json(part) for key, part in value["dict"].items()}
+    return value

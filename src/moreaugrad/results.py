@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad import archive
-from moreaugrad.files import with_ending
+from moreaugrad.files import read_npz, with_ending, write_npz
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Explanation:
         >>> found.map.shape, len(found), len(found[0])
         (torch.Size([2, 3, 16, 16]), 2, 1)
         >>> found.method
-        'moreau'
+        'MoreauGrad'
     """
 
     map: Maps
@@ -115,10 +114,14 @@ class Explanation:
         return self._with_tensors(lambda tensor: tensor.to(device))
 
     def cpu(self) -> Explanation:
-        """Move every tensor to the CPU.
+        """Move every tensor to the CPU: `to("cpu")`.
 
         Returns:
             A new Explanation.
+
+        Example:
+            >>> mg.Explanation(map=torch.zeros(1, 3, 8, 8)).cpu().map.device
+            device(type='cpu')
         """
         return self.to("cpu")
 
@@ -134,11 +137,11 @@ class Explanation:
         Example:
             >>> import pathlib, tempfile
             >>> path = mg.Explanation(map=torch.zeros(1, 3, 8, 8)).save(pathlib.Path(tempfile.mkdtemp()) / "maps")
-            >>> path.name, mg.Explanation.load(path).map.shape
-            ('maps.npz', torch.Size([1, 3, 8, 8]))
+            >>> path.name
+            'maps.npz'
         """
         found = with_ending(path, ".npz")
-        archive.write(found, {each.name: getattr(self, each.name) for each in fields(self)})
+        write_npz(found, {each.name: getattr(self, each.name) for each in fields(self)})
         return found
 
     @classmethod
@@ -153,9 +156,15 @@ class Explanation:
 
         Raises:
             ValueError: the file is damaged, of another kind, or written by a newer version.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> path = mg.Explanation(map=torch.zeros(1, 3, 8, 8)).save(pathlib.Path(tempfile.mkdtemp()) / "maps")
+            >>> mg.Explanation.load(path).map.shape
+            torch.Size([1, 3, 8, 8])
         """
         found = Path(path)
-        return cls(**archive.read(found if found.is_file() else with_ending(path, ".npz")))
+        return cls(**read_npz(found if found.is_file() else with_ending(path, ".npz")))
 
     def show(self, image: Any = None, signed: bool = False, index: int = 0) -> Figure:
         """Draw one image: the input if given, its map, and an overlay of both.

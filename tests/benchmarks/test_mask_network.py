@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.training.mask_network import Order, train_mask_network
+from moreaugrad.models.resnet import ResNet18
+from moreaugrad.training.mask_networks import train_mask_network
+from moreaugrad.training.trainer import TrainingJob
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,14 +31,12 @@ def test_it_runs_and_stores_its_figures(benchmark, tmp_path, monkeypatch):
     np.savez(tmp_path / "tiny.npz", **arrays, **labels)
     from safetensors.torch import save_file
 
-    from moreaugrad.training.loop import Recipe, fresh
-
-    state = {name: t for name, t in fresh(Recipe(width=4)).state_dict().items() if t.is_floating_point()}
+    state = {name: t for name, t in ResNet18(width=4).state_dict().items() if t.is_floating_point()}
     save_file(state, tmp_path / "net.safetensors", {"width": "4"})
     weights = str(tmp_path / "net.safetensors")
-    order = Order(tmp_path / "tiny.npz", "resnet18_softplus", tmp_path / "mask.safetensors", weights, "cpu")
+    job = TrainingJob(tmp_path / "tiny.npz", tmp_path / "mask.safetensors", "cpu")
     options = {"steps_selector": 1, "steps_decoder": 1, "batch": 4, "width": 4}
-    assert train_mask_network(options, order, Terminal(quiet=True)) == 0
+    assert train_mask_network(options, job, "resnet18_softplus", weights, Terminal(quiet=True)) == 0
     given = f"--data {tmp_path}/tiny.npz --weights {weights} --network {tmp_path}/mask.safetensors --device cpu"
     monkeypatch.setattr(sys, "argv", ["benchmarks/mask_network.py", *given.split(), "--images", "4", "--steps", "4",
                                       "--out", str(tmp_path)])  # fmt: skip

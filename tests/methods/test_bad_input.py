@@ -9,8 +9,7 @@ from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.methods.mask_network.encoder import find_classifier
-from moreaugrad.training.mask_loop import fresh
-from moreaugrad.training.mask_recipe import Recipe
+from moreaugrad.training.mask_networks import MaskRecipe, initial_mask_network
 
 LINEAR = nn.Linear(6, 3).eval()
 PICTURES = nn.Sequential(nn.Conv2d(1, 2, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3)).eval()
@@ -53,7 +52,8 @@ def test_inputs_and_targets(name, x, target, kind, says):
         model = PICTURES
         x = x.view(len(x), 1, 2, 3) if isinstance(x, torch.Tensor) and x.shape[1:] == (6,) else x
     if name == "mask_network":
-        options["network"] = fresh(Recipe(width=8), find_classifier(model), torch.zeros(2, 1, 2, 3))[0].eval()
+        made, _ = initial_mask_network(MaskRecipe(width=8), find_classifier(model), torch.zeros(2, 1, 2, 3))
+        options["network"] = made.eval()
     with pytest.raises(kind, match=says):
         mg.METHODS[name](model, **options).attribute(x, target=target)
 

@@ -15,8 +15,7 @@ from torch import nn
 import moreaugrad as mg
 from moreaugrad.methods.mask_network.encoder import find_classifier
 from moreaugrad.model import targets
-from moreaugrad.training.mask_loop import fresh
-from moreaugrad.training.mask_recipe import Recipe
+from moreaugrad.training.mask_networks import MaskRecipe, initial_mask_network
 
 FAST = {"budget": 64}
 EXAMPLES = {
@@ -84,7 +83,9 @@ class Seeing(nn.Module):
 def masking(net):
     """A mask network for this model, untrained."""
     like = next(net.parameters())
-    return fresh(Recipe(width=8), find_classifier(net), like.new_zeros(2, 3, 16, 16).detach())[0].eval()
+    return initial_mask_network(MaskRecipe(width=8), find_classifier(net), like.new_zeros(2, 3, 16, 16).detach())[
+        0
+    ].eval()
 
 
 def shape_of(name, x):

@@ -14,7 +14,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.cli.train import MaskRecipe
 from moreaugrad.methods.mask_network.blend import Phi
 from moreaugrad.methods.mask_network.encoder import Encoder, as_map, bare
 from moreaugrad.methods.mask_network.fingerprint import Fingerprint
@@ -27,9 +26,14 @@ from moreaugrad.methods.mask_network.mask_network import (
 )
 from moreaugrad.models import load_model
 from moreaugrad.models.resnet import ResNet18
-from moreaugrad.training.mask_loop import MaskTraining, fresh
-from moreaugrad.training.mask_network import Order, pictures, train_mask_network
-from moreaugrad.training.mask_recipe import Recipe
+from moreaugrad.training.mask_networks import (
+    MaskRecipe,
+    MaskTrainer,
+    initial_mask_network,
+    read_training_images,
+    train_mask_network,
+)
+from moreaugrad.training.trainer import TrainingJob
 
 SIZE = 16
 VIEW = torch.full((3, 1, 1), 0.5), torch.full((3, 1, 1), 0.5)  # pixels 0..255 are -1..1
@@ -82,7 +86,7 @@ def as_input(pixels):
 
 def training(model, **options):
     recipe = {"steps_selector": 3, "steps_decoder": 3, "batch": 8, "width": 8, "log_every": 2} | options
-    return MaskTraining(Recipe(**recipe), model, squares(64)[0], squares(16, 1)[0], VIEW)
+    return MaskTrainer(MaskRecipe(**recipe), model, squares(64)[0], squares(16, 1)[0], VIEW)
 
 
 @pytest.fixture
@@ -93,7 +97,7 @@ def model():
 @pytest.fixture
 def network(model):
     """An untrained network with lively batch norms, so that every part of it matters."""
-    found, _ = fresh(Recipe(width=8), model, torch.zeros(2, 3, SIZE, SIZE))
+    found, _ = initial_mask_network(MaskRecipe(width=8), model, torch.zeros(2, 3, SIZE, SIZE))
     generator = torch.Generator().manual_seed(3)
     for module in found.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -217,7 +221,7 @@ def test_the_stages_of_the_small_resnet():
 
 def test_a_network_for_photos_is_read_from_56_pixels_on():
     photos = load_model("efficientnet_lite0", "random")
-    network, _ = fresh(Recipe(width=8), photos, torch.zeros(1, 3, 224, 224))
+    network, _ = initial_mask_network(MaskRecipe(width=8), photos, torch.zeros(1, 3, 224, 224))
     assert len(network.stages) == 4
     assert MaskNetwork(photos, network).explain(torch.randn(1, 3, 224, 224), 3).coarse.shape == (1, 1, 56, 56)
 
@@ -262,7 +266,7 @@ def test_a_transformer_has_one_stage_and_its_mask_a_derivative():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = Attention().double().eval()
-        network, _ = fresh(Recipe(width=8), net, torch.zeros(1, 3, 16, 16, dtype=torch.float64))
+        network, _ = initial_mask_network(MaskRecipe(width=8), net, torch.zeros(1, 3, 16, 16, dtype=torch.float64))
     assert network.stages == ("norm",)
     x = torch.randn(2, 3, 16, 16, dtype=torch.float64, requires_grad=True, generator=torch.Generator().manual_seed(1))
     method = MaskNetwork(net, network)
@@ -532,7 +536,7 @@ def test_the_classifier_is_not_touched(model):
     job = training(model)
     while not job.finished:
         job.advance()
-    job.judge()
+    job.evaluate()
     assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
     assert flags == [p.requires_grad for p in model.parameters()]
     assert not any(module._forward_hooks for module in model.modules())
@@ -563,12 +567,13 @@ OPTIONS = {"steps_selector": 3, "steps_decoder": 4, "batch": 4, "width": 4, "log
 
 
 def test_interrupted_and_resumed_is_as_if_never_stopped(data, weights, tmp_path, capsys):
-    def order(name, **more):
-        return Order(data, "resnet18_softplus", tmp_path / name, weights, "cpu", **more)
+    def train(name, batch=4, **more):
+        job = TrainingJob(data, tmp_path / name, "cpu", **more)
+        return train_mask_network({**OPTIONS, "batch": batch}, job, "resnet18_softplus", weights, Terminal(quiet=True))
 
-    assert train_mask_network(OPTIONS, order("straight"), Terminal(quiet=True)) == 0
+    assert train("straight") == 0
     stops = 0
-    while train_mask_network(OPTIONS, order("parts", limit_seconds=0.0), Terminal(quiet=True)):
+    while train("parts", limit_seconds=0.0):
         stops += 1
         assert not (tmp_path / "parts.safetensors").exists()
     assert stops == 6  # after each step but the last
@@ -579,14 +584,14 @@ def test_interrupted_and_resumed_is_as_if_never_stopped(data, weights, tmp_path,
     assert first == second
     assert [line["phase"] for line in first] == ["selector"] * 3 + ["decoder"] * 4
     with pytest.raises(ValueError, match=r"same options.*batch"):
-        train_mask_network({**OPTIONS, "batch": 5}, order("parts"), Terminal(quiet=True))
-    assert train_mask_network({**OPTIONS, "batch": 5}, order("parts", restart=True), Terminal(quiet=True)) == 0
+        train("parts", batch=5)
+    assert train("parts", batch=5, restart=True) == 0
     assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_a_file_goes_with_its_classifier_and_with_no_other(data, weights, tmp_path):
-    order = Order(data, "resnet18_softplus", tmp_path / "mask.safetensors", weights, "cpu")
-    assert train_mask_network(OPTIONS, order, Terminal(quiet=True)) == 0
+    job = TrainingJob(data, tmp_path / "mask.safetensors", "cpu")
+    assert train_mask_network(OPTIONS, job, "resnet18_softplus", weights, Terminal(quiet=True)) == 0
     model = load_model("resnet18_softplus", weights)
     found = MaskNetwork(model, tmp_path / "mask.safetensors").explain(torch.randn(2, 3, 32, 32))
     assert found.map.shape == (2, 1, 32, 32)
@@ -603,25 +608,25 @@ def test_a_folder_of_pictures_needs_no_labels(weights, tmp_path):
     for number, pixels in enumerate(squares(10)[0].numpy()):
         Image.fromarray(pixels).resize((40, 50)).save(folder / f"{number}.png")
     model = load_model("resnet18_softplus", weights)
-    train, held_out = pictures(folder, model)
+    train, held_out = read_training_images(folder, model)
     assert train.shape == (9, 32, 32, 3)
     assert held_out.shape == (1, 32, 32, 3)
-    order = Order(folder, "resnet18_softplus", tmp_path / "mask.safetensors", weights, "cpu")
-    assert train_mask_network(OPTIONS, order, Terminal(quiet=True)) == 0
+    job = TrainingJob(folder, tmp_path / "mask.safetensors", "cpu")
+    assert train_mask_network(OPTIONS, job, "resnet18_softplus", weights, Terminal(quiet=True)) == 0
     (folder / "0.png").unlink()
     with pytest.raises(ValueError, match="at least 10 images, got 9"):
-        pictures(folder, model)
+        read_training_images(folder, model)
 
 
 def test_the_command_offers_what_the_recipe_takes(data, weights, tmp_path):
     import typer
     from typer.testing import CliRunner
 
+    from moreaugrad.cli import train as commands
     from moreaugrad.cli.options import expand_options
-    from moreaugrad.cli.train import train_mask
 
     app = typer.Typer()
-    app.command()(expand_options(train_mask))
+    app.command()(expand_options(commands.train_mask))
     given = (
         f"--data {data} --model resnet18_softplus --weights {weights} --out {tmp_path / 'mask'} --device cpu --quiet"
     )
@@ -634,7 +639,7 @@ def test_the_command_offers_what_the_recipe_takes(data, weights, tmp_path):
         notes = file.metadata()
     told = {"steps_selector": "1", "steps_decoder": "1", "batch": "4", "width": "4", "lr": "0.002", "loss": "code"}
     assert {name: notes[name] for name in told} == told
-    assert {each.name for each in fields(MaskRecipe)} == {*told, "seed"}
+    assert {each.name for each in fields(commands.MaskRecipe)} == {*told, "seed"}
     assert 0 <= float(notes["held_out_area"]) <= 1
 
 
@@ -644,7 +649,7 @@ def test_a_loss_that_is_no_number_is_told(model):
     with pytest.raises(RuntimeError, match=r"must stay finite.*--lr"):
         job.advance()
     with pytest.raises(ValueError, match="Did you mean 'paper'"):
-        Recipe(loss="papers")
+        MaskRecipe(loss="papers")
 
 
 def test_wording_of_what_the_shell_cannot_see():

@@ -1,31 +1,24 @@
 """The network of known Lipschitz constant: its layers, its matrices in training and on disk, its constant attained."""
 
-import subprocess
-import sys
-
-import numpy as np
 import pytest
 import torch
-from coloured_images import coloured
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
+from training_data import CPU, small_arrays
 
 from moreaugrad.certificates.lipschitz_bounds import Smoothness, smoothness
-from moreaugrad.cli.app import main
 from moreaugrad.data.arrays import Arrays
 from moreaugrad.models import checkpoint, load_model
 from moreaugrad.models.checkpoint import WeightsUnavailableError
 from moreaugrad.models.lipschitz import LipschitzNetwork, Shift, SmoothAbs, matrices
-from moreaugrad.training.augment import crop_and_flip
-from moreaugrad.training.loop import Noise, Training, accuracy, normalised
-from moreaugrad.training.orthogonal import folded, polar, project
+from moreaugrad.training.classifiers import ClassifierTrainer
+from moreaugrad.training.orthogonal import polar, project
+from moreaugrad.training.orthogonal import to_half as to_half_orthonormal
 from moreaugrad.training.recipes import LipschitzRecipe
 
-CPU = torch.device("cpu")
 SHAPES = {
     "as it comes": {},
     "two stages": {"widths": (24, 40), "tau": 0.5},
@@ -34,6 +27,8 @@ SHAPES = {
     "odd": {"widths": (7,), "depth": 1},
     "linear": {"widths": (5,), "depth": 0},
 }
+
+
 some_shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 
 
@@ -52,7 +47,7 @@ def trained(shape: dict, seed: int = 0) -> LipschitzNetwork:
 
 def stored(network: LipschitzNetwork, shape: dict) -> LipschitzNetwork:
     twin = LipschitzNetwork(**shape)
-    twin.load_state_dict(folded(network))
+    twin.load_state_dict(to_half_orthonormal(network))
     return twin
 
 
@@ -173,7 +168,7 @@ def test_project_is_the_singular_value_decomposition_after_a_step():
 @some_shapes
 def test_stored_weights_are_half_precise_and_no_longer_than_one(shape):
     network = trained(shape)
-    state = folded(network)
+    state = to_half_orthonormal(network)
     assert list(state) == list(network.state_dict())
     assert {tensor.dtype for tensor in state.values()} == {torch.float16}
     twin = stored(network, shape)
@@ -188,7 +183,7 @@ def test_stored_weights_are_half_precise_and_no_longer_than_one(shape):
 
 def test_weights_that_are_exact_in_half_precision_stay():
     network = LipschitzNetwork(widths=(12,), patch=2, depth=1)
-    mix = folded(network)["stage1.3.weight"]
+    mix = to_half_orthonormal(network)["stage1.3.weight"]
     assert torch.equal(mix.flatten(1), torch.eye(48).half())
 
 
@@ -279,13 +274,13 @@ def test_a_file_says_its_own_shape(tmp_path):
     shape = SHAPES["small patches"]
     network = trained(shape)
     notes = {"widths": "8,16,20,6", "patch": "2", "depth": "1", "tau": "0.1"}
-    save_file(folded(network), tmp_path / "net.safetensors", notes)
+    save_file(to_half_orthonormal(network), tmp_path / "net.safetensors", notes)
     model = load_model("lipschitz", weights=tmp_path / "net.safetensors")
     x = images(3).float()
     assert torch.equal(model(x), stored(network, shape).eval()(x))
     assert {each.tau for each in model.modules() if isinstance(each, SmoothAbs)} == {0.1}
     for key, value in (("widths", "8;16"), ("tau", "round")):
-        save_file(folded(network), tmp_path / "bad.safetensors", notes | {key: value})
+        save_file(to_half_orthonormal(network), tmp_path / "bad.safetensors", notes | {key: value})
         with pytest.raises(ValueError, match="widths, depth, tau and patch in numbers"):
             load_model("lipschitz", weights=tmp_path / "bad.safetensors")
 
@@ -297,158 +292,19 @@ def test_weights_that_come_with_the_package(tmp_path, monkeypatch):
     assert load_model("lipschitz_cifar10", weights="random").labels[0] == "airplane"
     (tmp_path / "weights").mkdir()
     network = LipschitzNetwork(widths=(6,))
-    save_file(folded(network), tmp_path / "weights/lipschitz_cifar10.safetensors", {"widths": "6"})
+    save_file(to_half_orthonormal(network), tmp_path / "weights/lipschitz_cifar10.safetensors", {"widths": "6"})
     model = load_model("lipschitz_cifar10")
     torch.testing.assert_close(model.network.fc.weight, network.fc.weight, rtol=0, atol=1e-3)
 
 
-# training
-
-
 @pytest.fixture(scope="module")
 def arrays() -> Arrays:
-    return Arrays(*coloured(128, 0), *coloured(60, 1))
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch, arrays, capsys):
-    """`moreaugrad train cifar10 --network lipschitz` on a tiny data file: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    np.savez("tiny.npz", x_train=arrays.x_train, y_train=arrays.y_train, x_test=arrays.x_test, y_test=arrays.y_test)
-    small = ["--data", "tiny.npz", "--out", "net", "--widths", "12,8", "--depth", "1", "--batch", "32"]
-
-    def go(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main(["train", "cifar10", "--network", "lipschitz", *small, *arguments])
-        captured = capsys.readouterr()
-        return int(stop.value.code or 0), captured.out, captured.err
-
-    return go
-
-
-def test_the_command_trains_a_network_of_constant_one(run, arrays):
-    code, out, err = run("--epochs", "8", "--noise-sigma", "0.25", "--tau", "0.3", "--temperature", "5")
-    assert (code, err) == (0, "")
-    assert "% under noise" in out
-    with safe_open("net.safetensors", "pt") as file:
-        notes = file.metadata()
-    assert {key: notes[key] for key in ("network", "widths", "depth", "tau", "temperature", "noise_sigma")} == {
-        "network": "lipschitz",
-        "widths": "12,8",
-        "depth": "1",
-        "tau": "0.3",
-        "temperature": "5.0",
-        "noise_sigma": "0.25",
-    }
-    model = load_model("lipschitz", weights="net.safetensors")
-    assert not any("parametrizations" in name for name, _ in model.named_modules())
-    for c in range(10):
-        assert 0.99 < smoothness(model, of=c).lipschitz <= 1 + 1e-9
-    x = torch.stack([model.preprocess(Image.fromarray(pixels)) for pixels in arrays.x_test])
-    torch.testing.assert_close(x, normalised(torch.from_numpy(arrays.x_test), LipschitzRecipe.scale), rtol=0, atol=0)
-    right = (model(x).argmax(1).numpy() == arrays.y_test).mean()
-    assert right == pytest.approx(float(notes["accuracy_stored"]), abs=1e-4)
-    assert right > 0.9
-    assert float(notes["accuracy_noisy_stored"]) > 0.8
-
-
-def test_resumed_is_straight_bit_for_bit(run):
-    options = ["--epochs", "3", "--noise-sigma", "0.25"]
-    run(*options, "--out", "straight")
-    for _ in range(2):
-        assert run(*options, "--limit-seconds", "0")[0] == 1
-    assert run(*options)[0] == 0
-    ours, theirs = load_file("net.safetensors"), load_file("straight.safetensors")
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    ours, theirs = (torch.load(f"{name}.checkpoint.pt", weights_only=True)["history"] for name in ("net", "straight"))
-    for line in (*ours, *theirs):
-        del line["seconds"]
-    assert ours == theirs  # the accuracy under noise too
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--beta", "2"], "--beta must be left out for --network lipschitz"),
-        (["--weight-decay", "0.1"], "belongs to resnet18"),
-        (["--network", "resnet18"], "must be left out for --network resnet18"),
-        (["--network", "lipshitz"], "Did you mean 'lipschitz'"),
-        (["--widths", "12;8"], "whole numbers with commas between"),
-        (["--widths", "12,8,8"], "halves the image"),
-        (["--tau", "-1"], "tau must be a positive"),
-        (["--temperature", "0"], "temperature must be a positive"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_wrong_usage_is_one_line(run, arguments, words):
-    code, _, err = run(*arguments)
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert words in err
+    return small_arrays()
 
 
 def test_matrices_stay_orthonormal_at_a_high_rate(arrays):
-    training = Training(LipschitzRecipe(widths=(12, 8), epochs=2, warm_up=0, batch=32, lr=0.05), arrays, CPU)
+    training = ClassifierTrainer(LipschitzRecipe(widths=(12, 8), epochs=2, warm_up=0, batch=32, lr=0.05), arrays, CPU)
     training.advance()
     assert max(defects(training.network)) < 0.05
     project(training.network)
     assert max(defects(training.network)) < 1e-4
-
-
-def test_the_loss_is_that_of_hotter_logits(arrays):
-    """One batch, one step: the loss written out."""
-    recipe = LipschitzRecipe(widths=(6,), depth=1, epochs=1, batch=128, temperature=7.0)
-    training, twin = (Training(recipe, arrays, CPU) for _ in range(2))
-    order = torch.randperm(128, generator=twin.generator)
-    x = crop_and_flip(twin.x[order], twin.generator).permute(0, 3, 1, 2) / 255 - 0.5
-    logits = 7 * twin.network(x).detach()
-    wanted = (logits.logsumexp(1) - logits[torch.arange(128), twin.y[order]]).mean()
-    assert training.advance()["train_loss"] == pytest.approx(float(wanted), abs=1e-5)
-
-
-@pytest.mark.gpu
-def test_on_a_gpu_compiled_and_resumed(run):
-    """In a process of its own: the compiler cannot trace the checks of shapes that tests put around functions."""
-    script = """
-import torch
-from moreaugrad.certificates.lipschitz_bounds import smoothness
-from moreaugrad.data.arrays import read_cifar10
-from moreaugrad.training.loop import Training
-from moreaugrad.training.recipes import LipschitzRecipe
-cuda, arrays = torch.device("cuda"), read_cifar10("tiny.npz")
-recipe = LipschitzRecipe(widths=(12, 8), batch=32, epochs=8, temperature=5.0, noise_sigma=0.25)
-first = Training(recipe, arrays, cuda, compile=True)
-assert first.forward is not first.network, "not compiled"
-for _ in range(4):
-    first.advance()
-torch.save(first.state(), "state.pt")
-second = Training(recipe, arrays, cuda)
-second.load(torch.load("state.pt", map_location=cuda, weights_only=True))
-while not second.finished:
-    second.advance()
-assert second.history[-1]["test_accuracy"] > 0.9, second.history
-stored = recipe.build()
-stored.load_state_dict(recipe.state(second.network))
-assert 0.99 < smoothness(stored, of=0).lipschitz <= 1 + 1e-9
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_accuracy_under_noise_is_one_draw_per_image(arrays):
-    """A network that knows no images but the size of the noise."""
-
-    class Loud(nn.Module):
-        def forward(self, x):
-            loud = (x.flatten(1).std(1) > 1).double()
-            return torch.stack([1 - loud, loud], 1)
-
-    x, y = torch.from_numpy(arrays.x_test), torch.ones(60, dtype=torch.long)
-    noise = Noise(3.0, torch.Generator().manual_seed(0))
-    assert accuracy(Loud(), x, y, LipschitzRecipe.scale) == 0
-    assert accuracy(Loud(), x, y, LipschitzRecipe.scale, noise) == 1
-    shape = torch.zeros(50, 3, 32, 32)
-    drawn = noise.on(shape)
-    assert float(drawn.std()) == pytest.approx(3, rel=0.01)
-    assert not torch.equal(drawn[0], drawn[1])
-    assert abs(float((drawn[0] * drawn[1]).mean())) < 0.9  # 5 standard deviations

@@ -19,6 +19,7 @@ from moreaugrad.models.custom import as_classifier, view_from_function
 from moreaugrad.models.embedded import copy_in_order, packaged_weights
 from moreaugrad.models.hubs import timm_view, torchvision_view
 from moreaugrad.models.resnet import ResNet18
+from moreaugrad.registry import Entry
 
 CODE = """
 import torch
@@ -36,6 +37,11 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.fc(self.drop(x.flatten(1)))
+
+def small(labels=None):
+    from moreaugrad.models.classifier import CentreCrop, Classifier
+
+    return Classifier(Net(), CentreCrop((8, 8), (8, 8)), "small", labels or ["a", "b", "c"])
 
 def broken():
     raise RuntimeError("no such luck")
@@ -339,6 +345,20 @@ def test_own_code_that_does_not_work(own_code, name, words):
     with pytest.raises((ValueError, TypeError), match=words):
         load_model(name)
     assert sys.path == before
+
+
+@pytest.mark.parametrize(("factory", "labels"), [("Net", ["cat", "dog", "bird"]), ("small", ["a", "b", "c"])])
+def test_a_model_of_the_table_may_return_a_module_or_a_classifier(own_code, monkeypatch, factory, labels):
+    monkeypatch.syspath_prepend(str(own_code))
+    monkeypatch.setitem(MODELS._entries, "mine", Entry(f"own_network:{factory}", "from outside"))
+    first = load_model("mine")
+    assert (first.size, first.labels, first.network.drop.training) == ((8, 8), labels, False)
+    torch.save(first.network.state_dict() | {"fc.bias": torch.arange(3.0)}, own_code / "w.pt")
+    second = load_model("mine", weights="w.pt", labels=["x", "y", "z"])
+    assert (second.labels, second.network.fc.bias.tolist()) == (["x", "y", "z"], [0, 1, 2])
+    monkeypatch.setitem(MODELS._entries, "mine", Entry("own_network:number", "from outside"))
+    with pytest.raises(TypeError, match=r"must make a torch.nn.Module, got int"):
+        load_model("mine")
 
 
 def test_a_module_that_says_nothing_gets_imagenets_input(caplog):

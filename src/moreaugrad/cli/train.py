@@ -97,10 +97,11 @@ def cifar10(
 
     Exit code 0: the weights are written; 1: --limit-seconds came first, run it again.
     """
-    from moreaugrad.training.files import Order, train_cifar10
+    from moreaugrad.training.classifiers import train_cifar10
+    from moreaugrad.training.trainer import TrainingJob
 
-    order = Order(data, out, run.device, compile, run.restart, run.limit_seconds)
-    return train_cifar10(asdict(recipe), order, Terminal(run.quiet))
+    job = TrainingJob(data, out, run.device, compile, run.restart, run.limit_seconds)
+    return train_cifar10(asdict(recipe), job, Terminal(run.quiet))
 
 
 @app.command("tiny-imagenet")
@@ -112,10 +113,11 @@ def tiny_imagenet(
 
     Exit code 0: the weights are written; 1: --limit-seconds came first, run it again.
     """
-    from moreaugrad.training.files import Order, train_tiny_imagenet
+    from moreaugrad.training.classifiers import train_tiny_imagenet
+    from moreaugrad.training.trainer import TrainingJob
 
-    order = Order(data, out, run.device, compile, run.restart, run.limit_seconds)
-    return train_tiny_imagenet(asdict(recipe), order, Terminal(run.quiet))
+    job = TrainingJob(data, out, run.device, compile, run.restart, run.limit_seconds)
+    return train_tiny_imagenet(asdict(recipe), job, Terminal(run.quiet))
 
 
 def train_mask(
@@ -131,7 +133,8 @@ def train_mask(
 
     Exit code 0: the network is written; 1: --limit-seconds came first, run it again.
     """
-    from moreaugrad.training.mask_network import Order, train_mask_network
+    from moreaugrad.training.mask_networks import train_mask_network
+    from moreaugrad.training.trainer import TrainingJob
 
-    order = Order(data, model, out, weights, run.device, run.restart, run.limit_seconds)
-    return train_mask_network(asdict(recipe), order, Terminal(run.quiet))
+    job = TrainingJob(data, out, run.device, None, run.restart, run.limit_seconds)
+    return train_mask_network(asdict(recipe), job, model, weights, Terminal(run.quiet))

@@ -36,9 +36,13 @@ def read_tiny_imagenet(folder: str | Path, split: str) -> LabelledImages:
         ValueError: the folder is incomplete, or an annotation is malformed; the message says where.
 
     Example:
-        >>> data = mg.read_tiny_imagenet("tiny-imagenet-200", "val")  # doctest: +SKIP
-        >>> len(data), data.boxes.shape  # doctest: +SKIP
-        (10000, (10000, 4))
+        >>> import pathlib, shutil, tempfile
+        >>> root = pathlib.Path(tempfile.mkdtemp())
+        >>> (root / "train/n01443537/images").mkdir(parents=True)
+        >>> _ = (root / "wnids.txt").write_text("n01443537")
+        >>> _ = shutil.copy(photo, root / "train/n01443537/images/n01443537_0.JPEG")
+        >>> mg.read_tiny_imagenet(root, "train").keys
+        ['n01443537_0']
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {list(SPLITS)}, got {split!r}; the test split has no labels")

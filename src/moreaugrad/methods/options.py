@@ -46,9 +46,7 @@ def make_method(name: str, model: Any, options: Mapping[str, Any]) -> Method:
     given = {key: value for key, value in options.items() if value is not None or _none_is_a_choice(kind, key)}
     for key, value in given.items():
         if key == "prior" and key not in known:
-            raise ValueError(
-                f"prior must be left out: {name} has none, got {value!r}; the method moreau takes one"
-            )
+            raise ValueError(f"prior must be left out: {name} has none, got {value!r}; the method moreau takes one")
         if key not in known:
             raise unknown(f"an option of {name}", key, known)
     noise = {key: given.pop(key) for key in NOISE if key in given}

@@ -39,10 +39,11 @@ TINY_IMAGENET = """
 def efficientnet_lite0(name: str, weights: str | Path | None, labels: list[str] | None) -> Classifier:
     from timm.models.efficientnet import tf_efficientnet_lite0
 
-    network: nn.Module = build_network(tf_efficientnet_lite0, weights, labels if weights else None)
-    if weights is None:
-        copy_in_order(network, packaged_weights())
-    return Classifier(network, VIEW, name, labels or (imagenet_labels(1000) if weights is None else None))
+    if weights is not None:
+        return Classifier(build_network(tf_efficientnet_lite0, weights, labels), VIEW, name, labels)
+    network: nn.Module = tf_efficientnet_lite0()
+    copy_in_order(network, packaged_weights())
+    return Classifier(network, VIEW, name, labels or imagenet_labels(1000))
 
 
 def efficientnet_lite0_tiny_imagenet(name: str, weights: str | Path | None, labels: list[str] | None) -> Classifier:

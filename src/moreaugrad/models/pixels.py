@@ -73,8 +73,8 @@ def in_pixels(classifier: Classifier) -> Classifier:
 
     Example:
         >>> model = mg.in_pixels(mg.load_model("resnet18_softplus", weights="random"))
-        >>> [bound.flatten().tolist() for bound in model.box]
-        [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]
+        >>> model.std.flatten()
+        tensor([1., 1., 1.])
     """
     view = classifier.view
     if set(view.mean) == {0.0} and set(view.std) == {1.0}:

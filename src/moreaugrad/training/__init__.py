@@ -1,1 +1,1 @@
-"""Training."""
+"""Training of the classifiers of the package and of mask networks."""

@@ -1,4 +1,4 @@
-"""Matrices that stay orthonormal while they are trained, and in the form in which they are stored."""
+"""Matrices that stay orthonormal while they are trained, and when they are stored in half precision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def polar(matrix: Float[Tensor, "m n"], rounds: int = ROUNDS) -> Float[Tensor, "
     """U V' of the decomposition U S V': the nearest matrix with orthonormal rows or columns, by Newton and Schulz.
 
     Products of matrices only. First divided by a sure bound of its norm; then each round takes a singular value s to
-    s (3 - s^2)/2, which grows towards 1, by 3/2 while it is small. What is not there yet goes on at the next call.
+    s (3 - s^2)/2, which grows towards 1, by 3/2 while it is small. The next call continues where this one stops.
     """
     wide = matrix.shape[0] < matrix.shape[1]
     a = matrix.mT if wide else matrix
@@ -40,8 +40,8 @@ def project(network: nn.Module) -> None:
         head.weight.copy_(nn.functional.normalize(head.weight, dim=1))
 
 
-def folded(network: nn.Module) -> State:
-    """The weights as they are stored: in half precision, with norms that do not exceed 1."""
+def to_half(network: nn.Module) -> State:
+    """The weights in half precision, with norms that do not exceed 1."""
     *_, head = matrices(network)
     found = {}
     for name, layer in network.named_modules():
@@ -53,15 +53,15 @@ def folded(network: nn.Module) -> State:
 
 
 def _unit_rows(weight: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
-    return torch.cat([_stored(row[None] / row.norm()) for row in weight])
+    return torch.cat([_shorten(row[None] / row.norm()) for row in weight])
 
 
 def _orthonormal(weight: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
     u, _, v = torch.linalg.svd(weight, full_matrices=False)
-    return _stored(u @ v)
+    return _shorten(u @ v)
 
 
-def _stored(matrix: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
+def _shorten(matrix: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
     """In half precision, shortened until the norm is at most 1."""
     found, factor = matrix.half(), 1.0
     while (norm := spectral_norm(found)) > 1 + ROUNDED_UP:
