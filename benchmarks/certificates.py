@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,18 @@ SHARES = (0.02, 0.05, 0.1, 0.2)  # epsilon / sigma
 def cases(model: Classifier, steep: bool, sigma: float, asked: Namespace) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Name, method and options of certify, for everything that applies to a network."""
     noise = mg.Smoothing(sigma=sigma)
-    ranks = {"samples": asked.samples, "alpha": asked.alpha}
-    sure = ranks | {"rho": "certified", "theta": asked.theta}
+    fresh = {"noise": mg.FreshNoise(asked.samples, asked.alpha)}
+    problem = mg.CertifiedProblem(rho="certified", theta=asked.theta)
     if steep:
-        sure |= {"lipschitz": "exact"}
-        yield "lipschitz", mg.MoreauGrad(model, smoothing=noise), sure
+        known = {"assume": mg.Assumptions(lipschitz="exact"), "problem": problem}
+        yield "lipschitz", mg.MoreauGrad(model, smoothing=noise), fresh | known
     else:
         quick = "float16" if asked.device.startswith("cuda") else None  # a range holds in every precision
         odds = mg.MoreauGrad(model, smoothing=noise, precision=quick)
-        yield "local, 8x8 grid", odds, sure | {"samples": asked.scores, "grid": 8, "centred": True}
-        yield "local, all pixels", odds, sure | {"samples": asked.scores, "centred": True}
-    yield "sparsified smoothgrad", mg.SparsifiedSmoothGrad(model, smoothing=noise), ranks
+        scores = {"noise": mg.FreshNoise(asked.scores, asked.alpha)}
+        yield "local, 8x8 grid", odds, scores | {"problem": replace(problem, grid=8, centred=True)}
+        yield "local, all pixels", odds, scores | {"problem": replace(problem, centred=True)}
+    yield "sparsified smoothgrad", mg.SparsifiedSmoothGrad(model, smoothing=noise), fresh
 
 
 def row(name: str, found: list[list[mg.Certificate]], accuracy: float, sigma: float) -> dict[str, Any]:
@@ -52,30 +54,36 @@ def row(name: str, found: list[list[mg.Certificate]], accuracy: float, sigma: fl
     shares = {
         str(share): {
             "not_vacuous": sum(not each[j].vacuous for each in found) / len(found),
-            "overlap": sum(0 if each[j].vacuous else each[j].overlap / each[j].k for each in found) / len(found),
+            "overlap": sum(0 if each[j].vacuous else each[j].topk.overlap / each[j].topk.k for each in found)
+            / len(found),
             "overlap_of_entries": sum(by_entries(each[j]) for each in found) / len(found),
-            "cosine": float(np.median([each[j].cosine for each in found])),
+            "cosine": float(np.median([each[j].change.cosine for each in found])),
         }
         for j, share in enumerate(SHARES)
     }
     known = {"case": name, "sigma": sigma, "images": len(found), "noisy_accuracy": accuracy}
-    known |= {"k": first[0].k, "units": first[0].units, "samples": first[0].samples}
-    if first[0].rho is not None:
+    known |= {"k": first[0].topk.k, "units": first[0].topk.units, "samples": first[0].accuracy.samples}
+    if first[0].constants.rho is not None:
         known |= {
-            "rho": first[0].rho,
-            "map_length": float(np.median([each.norm for each in first])),
-            "sampling_error": float(np.median([each.sampling for each in first])),
-            "map_lipschitz_at_0.1": float(np.median([each[2].lipschitz for each in found])),
+            "rho": first[0].constants.rho,
+            "map_length": float(np.median([each.change.norm for each in first])),
+            "sampling_error": float(np.median([each.accuracy.sampling for each in first])),
+            "map_lipschitz_at_0.1": float(np.median([each[2].constants.lipschitz for each in found])),
         }
     return known | {"at": shares}
 
 
+def by_units(found: mg.Certificate) -> float:
+    return 0.0 if found.vacuous else found.topk.overlap / found.topk.k
+
+
 def by_entries(found: mg.Certificate) -> float:
     """The share of the top tenth of the single entries that stays, by the same budget."""
-    if found.recipe == "ranks" or not found.budget < found.norm:
+    change = found.change
+    if found.recipe == "ranks" or not change.budget < change.norm:
         return 0.0
     k = round(found.map.numel() / 10)
-    return topk_overlap(found.map.abs(), k, found.budget) / k
+    return topk_overlap(found.map.abs(), k, change.budget) / k
 
 
 def noisy_accuracy(model: Classifier, x: Tensor, y: Tensor, sigma: float) -> float:

@@ -13,10 +13,12 @@ from .attacks.result import AttackResult as AttackResult
 from .attacks.result import strongest_attack as strongest_attack
 from .attacks.structured import Structured as Structured
 from .attacks.topk import TopK as TopK
+from .certificates.assumptions import Assumptions as Assumptions
+from .certificates.assumptions import CertifiedProblem as CertifiedProblem
+from .certificates.assumptions import FreshNoise as FreshNoise
+from .certificates.assumptions import ReportOptions as ReportOptions
 from .certificates.certificate import Certificate as Certificate
 from .certificates.certify import certify as certify
-from .certificates.lipschitz_bounds import Smoothness as Smoothness
-from .certificates.lipschitz_bounds import smoothness as smoothness
 from .data.arrays import read_cifar10 as read_cifar10
 from .data.labelled import LabelledImages as LabelledImages
 from .data.labelled import read_photos as read_photos
@@ -48,6 +50,8 @@ from .metrics.summary import summary as summary
 from .model.bounded import Clipped as Clipped
 from .model.bounded import Odds as Odds
 from .model.bounded import Votes as Votes
+from .model.lipschitz_bounds import LipschitzBounds as LipschitzBounds
+from .model.lipschitz_bounds import lipschitz_bounds as lipschitz_bounds
 from .model.noise import Smoothing as Smoothing
 from .model.surgery import with_softplus as with_softplus
 from .models import load_model as load_model

@@ -39,7 +39,7 @@ DATA = {
 
 def test_every_benchmark_has_a_small_version():
     known = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main()" in path.read_text()}
-    elsewhere = {"plots", "mask_network", "violations", "certificates"}  # some have test files of their own
+    elsewhere = {"plots", "mask_network", "certificates"}  # some have test files of their own
     assert known - elsewhere == set(SMALL)
 
 

@@ -6,17 +6,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from flat_certify import certify
 from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.certificates import theory
-from moreaugrad.certificates.assumptions import Facts
-from moreaugrad.certificates.measurement import Evidence
-from moreaugrad.certificates.subspace import Grid, Whole
-from moreaugrad.envelope.envelope import Envelope
+from moreaugrad.certificates.assumptions import CertifyOptions, KnownScore
+from moreaugrad.certificates.evidence import Evidence, Plan
+from moreaugrad.certificates.measurement import Measurement, Subspace
 from moreaugrad.envelope.groups import make_groups
 from moreaugrad.envelope.priors_zero import Zero
 from moreaugrad.model.bounded import Bounded, Odds, log_odds
+from moreaugrad.model.lipschitz_bounds import lipschitz_bounds
 
 
 class Quadratic(nn.Module):
@@ -79,28 +80,28 @@ def test_exact_certificates_hold_for_quadratic_scores(kind):
             network, rho=rho, eta=0.4, groups=torch.tensor([0, 0, 1, 1, 2, 2]), smoothing=None
         ),
     }[kind]()
-    (found,) = mg.certify(made, x, 0, curvature=(lam, beta), k=2, **SURE)
+    (found,) = certify(made, x, 0, curvature=(lam, beta), k=2, **SURE)
     sharp = theory.lip_vanilla if kind == "plain" else theory.lip_prox
-    assert found.lipschitz == pytest.approx(sharp(rho, lam, beta))
-    assert found.budget == pytest.approx(found.lipschitz * 0.05, rel=1e-6)
+    assert found.constants.lipschitz == pytest.approx(sharp(rho, lam, beta))
+    assert found.change.budget == pytest.approx(found.constants.lipschitz * 0.05, rel=1e-6)
     maps = found.method.attribute(within(x[0], 0.05), 0)
     assert [found.violations(each) for each in maps] == [()] * len(maps)
-    assert found.at(0.0).budget < 1e-6
-    assert found.at(0.0).overlap == found.k
+    assert found.at(0.0).change.budget < 1e-6
+    assert found.at(0.0).topk.overlap == found.topk.k
 
 
 def test_the_plain_certificate_is_reached_along_the_steepest_direction():
     lam, beta, rho = 0.5, 2.0, 1.0
     network, x = Quadratic(-lam, beta), points(1)
-    (found,) = mg.certify(mg.MoreauGrad(network, rho=rho, smoothing=None), x, 0, curvature=(lam, beta), **SURE)
+    (found,) = certify(mg.MoreauGrad(network, rho=rho, smoothing=None), x, 0, curvature=(lam, beta), **SURE)
     values, vectors = torch.linalg.eigh(network.H)
     moved = found.method.attribute(x + 0.05 * vectors[:, values.argmin()], 0) - found.map
-    assert float(moved.norm()) == pytest.approx(found.budget, rel=1e-6)
+    assert float(moved.norm()) == pytest.approx(found.change.budget, rel=1e-6)
 
 
 def test_a_constant_that_is_too_small_is_caught():
     network, x = Quadratic(-0.5, 2.0), points(1)
-    (found,) = mg.certify(mg.MoreauGrad(network, rho=1.0, smoothing=None), x, 0, curvature=(0.2, 0.3), **SURE)
+    (found,) = certify(mg.MoreauGrad(network, rho=1.0, smoothing=None), x, 0, curvature=(0.2, 0.3), **SURE)
     values, vectors = torch.linalg.eigh(network.H)
     other = found.method.attribute(x + 0.05 * vectors[:, values.argmin()], 0)
     assert "budget" in found.violations(other)
@@ -111,7 +112,7 @@ def test_exact_constants_of_a_network_are_never_broken(sparse):
     network, x = tanh_network(), points(3)
     options = {"rho": 0.2, "smoothing": None}
     method = mg.SparseMoreauGrad(network, eta=0.05, **options) if sparse else mg.MoreauGrad(network, **options)
-    for one, found in zip(x, mg.certify(method, x, epsilon=0.05, curvature="exact", k=2), strict=True):
+    for one, found in zip(x, certify(method, x, epsilon=0.05, curvature="exact", k=2), strict=True):
         maps = found.method.attribute(within(one, 0.05), found.target)
         assert [found.violations(each) for each in maps] == [()] * len(maps)
 
@@ -119,9 +120,9 @@ def test_exact_constants_of_a_network_are_never_broken(sparse):
 def test_convex_scores_need_no_more_than_convexity():
     network, x = Quadratic(0.0, 50.0), points(1)
     method = mg.MoreauGrad(network, rho=0.5, smoothing=None)
-    (found,) = mg.certify(method, x, 0, convex=True, epsilon=0.01)
+    (found,) = certify(method, x, 0, convex=True, epsilon=0.01)
     assert found.recipe == "convex"
-    assert found.lipschitz == pytest.approx(1 / 0.5)
+    assert found.constants.lipschitz == pytest.approx(1 / 0.5)
     maps = found.method.attribute(within(x[0], 0.01), 0)
     assert all(found.violations(each) == () for each in maps)
 
@@ -133,13 +134,13 @@ def test_scores_alone_give_the_gradient_of_a_half_space(recipe):
     x = 0.1 * (v / v.norm())[None]
     method = mg.MoreauGrad(network, smoothing=mg.Smoothing(sigma=sigma))
     options = {"recipe": recipe, "rho": "certified", "theta": 0.1, "samples": 60_000, "seed": 5}
-    (found,) = mg.certify(method, x, 0, epsilon=0.01, k=2, **options)
-    ideal = _half_space_map(0.1, sigma, found.rho) * (v / v.norm())
-    assert float((found.map.float() - ideal).norm()) <= found.error
-    assert found.lam <= theory.lam_range(0, 1, sigma) * (1 + 1e-12)
+    (found,) = certify(method, x, 0, epsilon=0.01, k=2, **options)
+    ideal = _half_space_map(0.1, sigma, found.constants.rho) * (v / v.norm())
+    assert float((found.map.float() - ideal).norm()) <= found.accuracy.error
+    assert found.constants.lam <= theory.lam_range(0, 1, sigma) * (1 + 1e-12)
     assert not found.vacuous
     for at in (0.09, 0.11):  # the ideal maps at the ends of the ball
-        assert found.violations((_half_space_map(at, sigma, found.rho) * (v / v.norm())).double()) == ()
+        assert found.violations((_half_space_map(at, sigma, found.constants.rho) * (v / v.norm())).double()) == ()
 
 
 def _half_space_map(at, sigma, rho):
@@ -165,13 +166,13 @@ def test_a_lipschitz_score_is_certified_by_mean_gradients():
     x, sigma = 2 * (v / v.norm())[None], 0.4
     method = mg.MoreauGrad(Ridge().eval(), smoothing=mg.Smoothing(sigma=sigma))
     options = {"lipschitz": 1.0, "rho": "certified", "theta": 0.2, "samples": 20_000, "seed": 5}
-    (found,) = mg.certify(method, x, 0, epsilon=0.02, k=2, **options)
+    (found,) = certify(method, x, 0, epsilon=0.02, k=2, **options)
     assert found.recipe == "lipschitz"
-    assert found.lam < theory.lam_lipschitz(1.0, sigma)  # the gradient is long there
-    ideal = _ridge_map(2.0, sigma, found.rho) * (v / v.norm())
-    assert float((found.map.float() - ideal).norm()) <= found.error
+    assert found.constants.lam < theory.lam_lipschitz(1.0, sigma)  # the gradient is long there
+    ideal = _ridge_map(2.0, sigma, found.constants.rho) * (v / v.norm())
+    assert float((found.map.float() - ideal).norm()) <= found.accuracy.error
     for at in (1.98, 2.02):
-        assert found.violations((_ridge_map(at, sigma, found.rho) * (v / v.norm())).double()) == ()
+        assert found.violations((_ridge_map(at, sigma, found.constants.rho) * (v / v.norm())).double()) == ()
 
 
 def _ridge_map(at, sigma, rho):
@@ -192,7 +193,7 @@ def _ridge_map(at, sigma, rho):
 def test_what_was_chosen_at_the_input_is_frozen():
     network, x = tanh_network(), points(2)
     method = mg.SparseMoreauGrad(network, sparsity=0.5, rho=0.2, smoothing=None)
-    found = mg.certify(method, x, epsilon=0.01, curvature="exact")
+    found = certify(method, x, epsilon=0.01, curvature="exact")
     wanted = method.explain(x, torch.tensor([each.target for each in found])).eta
     for each, eta in zip(found, wanted, strict=True):
         assert each.method.sparsity is None
@@ -204,7 +205,7 @@ def test_frozen_noise_is_the_same_at_every_input(seed):
     network, x = tanh_network(), points(1)
     noise = mg.Smoothing(sigma=1.0, samples=2, fixed=True)
     method = mg.SparseMoreauGrad(network, eta=0.02, rho=0.2, smoothing=noise, seed=seed)
-    (found,) = mg.certify(method, x, 0, epsilon=0.05, curvature="exact", k=2)
+    (found,) = certify(method, x, 0, epsilon=0.05, curvature="exact", k=2)
     assert found.violations(found.method.attribute(x, 0)[0]) == ()
     assert all(found.violations(each) == () for each in found.method.attribute(within(x[0], 0.05), 0))
 
@@ -214,32 +215,31 @@ def test_superpixels_are_frozen():
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 8), nn.Tanh(), nn.Linear(8, 2)).double().eval()
     x = torch.rand(1, 3, 16, 16, dtype=torch.float64)
     method = mg.GroupSparseMoreauGrad(network, groups="superpixels", rho=0.1, eta=1e-3, smoothing=None)
-    (found,) = mg.certify(method, x, 0, epsilon=0.05, curvature="exact")
+    (found,) = certify(method, x, 0, epsilon=0.05, curvature="exact")
     assert torch.equal(found.method.groups, make_groups("superpixels", x).labels[0])
-    assert found.units == "groups"
+    assert found.topk.units == "groups"
     maps = found.method.attribute(within(x[0], 0.05), 0)
-    assert [found.violations(each, error=1e-7 * found.norm) for each in maps] == [()] * len(maps)
+    assert [found.violations(each, error=1e-7 * found.change.norm) for each in maps] == [()] * len(maps)
 
 
 def test_other_epsilons_agree_with_certificates_of_their_own():
     network, x = tanh_network(), points(1)
     method = mg.SparseMoreauGrad(network, eta=0.05, rho=0.2, smoothing=None)
-    (first,) = mg.certify(method, x, 0, epsilon=0.05, curvature="exact")
-    (second,) = mg.certify(method, x, 0, epsilon=0.2, curvature="exact")
+    (first,) = certify(method, x, 0, epsilon=0.05, curvature="exact")
+    (second,) = certify(method, x, 0, epsilon=0.2, curvature="exact")
     again = first.at(0.2)
-    for name in ("budget", "overlap", "survivors", "entrants", "distance", "cosine", "dual_budget"):
-        assert getattr(again, name) == pytest.approx(getattr(second, name))
-    shares = [first.at(e).overlap for e in (0, 0.01, 0.1, 1.0, 10.0)]
+    assert {**again.record(), "residual": 0} == pytest.approx({**second.record(), "residual": 0})
+    shares = [first.at(e).topk.overlap for e in (0, 0.01, 0.1, 1.0, 10.0)]
     assert shares == sorted(shares, reverse=True)
 
 
 def test_grids_keep_lengths_and_project():
-    grid, x = Grid((3, 8, 8), 4), torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    grid, x = Subspace((3, 8, 8), 4), torch.randn(2, 3, 8, 8, dtype=torch.float64)
     q = torch.randn(2, 3, 4, 4, dtype=torch.float64)
     torch.testing.assert_close(grid.project(grid.embed(q)), q)
     assert float(grid.embed(q).norm()) == pytest.approx(float(q.norm()))
     torch.testing.assert_close((grid.project(x) * q).sum(), (x * grid.embed(q)).sum())
-    assert Whole((3, 8, 8)).size == 192
+    assert Subspace((3, 8, 8)).size == 192
     assert grid.size == 48
 
 
@@ -249,22 +249,22 @@ def test_a_grid_certificate_is_that_of_the_restricted_map():
     network, sigma = HalfSpace(v.flatten()), 0.5
     method = mg.MoreauGrad(network, smoothing=mg.Smoothing(sigma=sigma))
     x = torch.zeros(1, 3, 4, 4)
-    (found,) = mg.certify(
+    (found,) = certify(
         method, x, 0, epsilon=0.01, grid=2, rho="certified", theta=0.05, samples=60_000, seed=7, recipe="range"
     )
     unit = (v / v.norm())[None]
-    ideal = Grid((3, 4, 4), 2).project(unit) * _half_space_map(0.0, sigma, found.rho)  # v lies in the patterns
+    length = _half_space_map(0.0, sigma, found.constants.rho)
+    ideal = Subspace((3, 4, 4), 2).project(unit) * length  # v lies in the patterns
     assert found.map.shape == (3, 2, 2)
-    assert float((found.map - ideal[0]).norm()) <= found.error
+    assert float((found.map - ideal[0]).norm()) <= found.accuracy.error
 
 
 def test_a_grid_is_a_prior_and_has_the_constant_of_one():
     rho, q = 2.5, torch.zeros(1, 1, 2, 2, dtype=torch.float64)
     eta = torch.zeros(1, dtype=torch.float64)
-    told = {"recipe": "local", "facts": Facts((0.0, 1.0)), "problem": Envelope(None, Zero(), rho, q), "gradient": q}
-    told |= {"eta": eta, "residual": 0.0, "reach": 0.0, "sampling": 0.0, "sigma": 1.0, "samples": 64, "alpha": 0.1}
-    told |= {"method": None, "target": 0, "interval": (0.05, 0.05)}
-    on_grid, whole = (Evidence(**told, shape=shape).near(0.01) for shape in ((1, 4, 4), (1, 2, 2)))
+    plan = Plan(None, 0, "local", KnownScore((0.0, 1.0)), 1.0, CertifyOptions())
+    made = [Measurement(Zero(), rho, eta, q, 0.0, 0.0, 0.0, None, grid, (0.05, 0.05)) for grid in (True, False)]
+    on_grid, whole = (Evidence(plan, each).bound_near(0.01) for each in made)
     lam, beta = on_grid.lam, on_grid.beta
     assert on_grid.lip == theory.lip_prox(rho, lam, beta) > theory.lip_vanilla(rho, lam, beta) == whole.lip
 
@@ -284,7 +284,7 @@ def test_centred_odds_are_near_one_half_and_frozen():
         network[2].weight *= 20  # probabilities near 0 and 1
     x = points(1).float()
     method = mg.MoreauGrad(network, smoothing=mg.Smoothing(sigma=0.5))
-    (found,) = mg.certify(method, x, epsilon=0.01, centred=True, rho="certified", samples=20_000, seed=1)
+    (found,) = certify(method, x, epsilon=0.01, centred=True, rho="certified", samples=20_000, seed=1)
     assert isinstance(found.method.forward_func, Odds)
     noisy = x + 0.5 * torch.randn(4000, 6, generator=torch.Generator().manual_seed(9))
     with torch.no_grad():
@@ -296,15 +296,15 @@ def test_the_ranks_of_sparsified_smoothgrad_in_the_same_words():
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 16), nn.Softplus(), nn.Linear(16, 4)).eval()
     x = torch.rand(1, 3, 8, 8)
     method = mg.SparsifiedSmoothGrad(network, smoothing=mg.Smoothing(sigma=0.5))
-    (found,) = mg.certify(method, x, 0, epsilon=0.01, samples=8000, k=5, seed=3)
+    (found,) = certify(method, x, 0, epsilon=0.01, samples=8000, k=5, seed=3)
     proof = theory.topk_certificate(found.map.mean(0), 5, 0.5, 4000, 0.001, "kl")
-    assert [found.at(e).overlap for e in (0, 0.01, 0.1, 1.0)] == [proof.overlap(e) for e in (0, 0.01, 0.1, 1.0)]
-    assert found.overlap > 0
+    assert [found.at(e).topk.overlap for e in (0, 0.01, 0.1, 1.0)] == [proof.overlap(e) for e in (0, 0.01, 0.1, 1.0)]
+    assert found.topk.overlap > 0
     many = replace(method, smoothing=mg.Smoothing(sigma=0.5, samples=8000), seed=9)
     for each in many.attribute(within(x[0], 0.01, count=4), 0):
-        assert found.overlap_with(each) >= found.overlap
-    (wide,) = mg.certify(replace(method, variant="scaled"), x, 0, epsilon=1e6, samples=100, k=60)
-    assert wide.overlap == 2 * 60 - 64  # by counting alone, which is no promise
+        assert found.overlap_with(each) >= found.topk.overlap
+    (wide,) = certify(replace(method, variant="scaled"), x, 0, epsilon=1e6, samples=100, k=60)
+    assert wide.topk.overlap == 2 * 60 - 64  # by counting alone, which is no promise
     assert wide.vacuous
 
 
@@ -337,8 +337,8 @@ def test_coverage_of_the_sampled_statements(recipe):
     }
     failures = 0
     for seed in range(1, 1001):
-        (found,) = mg.certify(method, at * v[None], 0, epsilon=epsilon, seed=seed, **told)
-        wrong = float((found.map - truth[at]).norm()) > found.error
+        (found,) = certify(method, at * v[None], 0, epsilon=epsilon, seed=seed, **told)
+        wrong = float((found.map - truth[at]).norm()) > found.accuracy.error
         failures += wrong or any(found.violations(truth[end]) for end in (at - epsilon, at + epsilon))
     assert failures <= 1000 * 0.05 + 3 * math.sqrt(1000 * 0.05 * 0.95)
 
@@ -346,7 +346,7 @@ def test_coverage_of_the_sampled_statements(recipe):
 def test_the_paragraph_is_honest():
     network, x = tanh_network(), points(1)
     method = mg.SparseMoreauGrad(network, eta=0.05, rho=0.2, smoothing=None)
-    (found,) = mg.certify(method, x, 0, epsilon=0.01, curvature="exact", k=2)
+    (found,) = certify(method, x, 0, epsilon=0.01, curvature="exact", k=2)
     assert "Surely, in exact arithmetic" in str(found)
     assert "VACUOUS" not in str(found)
     assert found.at(5.0).vacuous
@@ -357,7 +357,7 @@ def test_a_full_resolution_black_box_says_that_it_is_vacuous():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 4, 7, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
     method = mg.MoreauGrad(network.eval(), score="prob", smoothing=mg.Smoothing(sigma=0.25))
-    (found,) = mg.certify(method, torch.rand(1, 3, 224, 224), 0, epsilon=0.05, rho="certified", samples=64)
+    (found,) = certify(method, torch.rand(1, 3, 224, 224), 0, epsilon=0.05, rho="certified", samples=64)
     assert found.vacuous
     assert "VACUOUS" in str(found)
 
@@ -373,7 +373,7 @@ def _bad(**options):
     given |= options
     method = mg.MoreauGrad(given["network"], rho=given["rho"], smoothing=given["smoothing"], score=given["score"])
     rest = {key: value for key, value in options.items() if key not in ("network", "smoothing", "rho", "score", "x")}
-    return mg.certify(method, given["x"], 0, **({"epsilon": 0.1, "samples": 100} | rest))
+    return certify(method, given["x"], 0, **({"epsilon": 0.1, "samples": 100} | rest))
 
 
 @pytest.mark.parametrize(
@@ -434,18 +434,16 @@ def test_statements_that_are_seen_to_be_wrong_are_refused():
     noise = mg.Smoothing(sigma=0.5)
     steep = mg.MoreauGrad(network, smoothing=noise)
     with pytest.raises(ValueError, match="lipschitz must bound every gradient"):
-        mg.certify(steep, points(1), 0, epsilon=0.1, lipschitz=1e-3, rho="certified", samples=100)
+        certify(steep, points(1), 0, epsilon=0.1, lipschitz=1e-3, rho="certified", samples=100)
     with pytest.raises(ValueError, match="bounds must hold every score"):
-        mg.certify(steep, points(1), 0, epsilon=0.1, bounds=(0.0, 1e-3), rho="certified", samples=100)
+        certify(steep, points(1), 0, epsilon=0.1, bounds=(0.0, 1e-3), rho="certified", samples=100)
 
 
 def test_nothing_is_left_behind():
     network, x = tanh_network().float(), points(1).float().requires_grad_()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     state = torch.get_rng_state()
-    mg.certify(
-        mg.MoreauGrad(network, score="prob", smoothing=mg.Smoothing(sigma=0.5)), x, 0, rho="certified", samples=64
-    )
+    certify(mg.MoreauGrad(network, score="prob", smoothing=mg.Smoothing(sigma=0.5)), x, 0, rho="certified", samples=64)
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     assert x.grad is None
@@ -455,9 +453,7 @@ def test_nothing_is_left_behind():
 def test_seeds_repeat_and_fresh_noise_differs():
     network, x = tanh_network().float(), points(1).float()
     method = mg.MoreauGrad(network, score="prob", smoothing=mg.Smoothing(sigma=0.5))
-    one, two, three = (
-        mg.certify(method, x, 0, rho="certified", samples=200, seed=seed)[0].map for seed in (4, 4, None)
-    )
+    one, two, three = (certify(method, x, 0, rho="certified", samples=200, seed=seed)[0].map for seed in (4, 4, None))
     assert torch.equal(one, two)
     assert not torch.equal(one, three)
 
@@ -465,18 +461,19 @@ def test_seeds_repeat_and_fresh_noise_differs():
 def test_an_input_alone_and_in_a_batch_has_the_same_exact_certificate():
     network, x = tanh_network(), points(3)
     method = mg.SparseMoreauGrad(network, eta=0.05, rho=0.2, smoothing=None)
-    together = mg.certify(method, x, epsilon=0.02, curvature="exact")
-    alone = [mg.certify(method, each[None], epsilon=0.02, curvature="exact")[0] for each in x]
+    together = certify(method, x, epsilon=0.02, curvature="exact")
+    alone = [certify(method, each[None], epsilon=0.02, curvature="exact")[0] for each in x]
     for a, b in zip(together, alone, strict=True):
         torch.testing.assert_close(a.map, b.map, rtol=0, atol=1e-10)
-        assert (a.overlap, a.survivors, a.entrants) == (b.overlap, b.survivors, b.entrants)
+        counts = [(each.topk.overlap, each.support.survivors, each.support.entrants) for each in (a, b)]
+        assert counts[0] == counts[1]
 
 
 def test_methods_without_a_certificate_are_refused():
     with pytest.raises(TypeError, match="certify must be given one of MoreauGrad, SparsifiedSmoothGrad"):
-        mg.certify(mg.SmoothGrad(tanh_network()), points(1), 0)
+        certify(mg.SmoothGrad(tanh_network()), points(1), 0)
     with pytest.raises(ValueError, match="one by one"):
-        mg.certify(mg.SparseMoreauGrad(tanh_network(), eta=[0.1, 0.2], smoothing=None), points(1), 0)
+        certify(mg.SparseMoreauGrad(tanh_network(), eta=[0.1, 0.2], smoothing=None), points(1), 0)
 
 
 def test_members_stay_whatever_is_done_within_the_budget():
@@ -502,27 +499,27 @@ def test_a_layer_that_is_used_twice_counts_twice(kind):
         nn.Sequential(first, act, mix, act if kind == "activation" else nn.Tanh(), nn.Linear(6, 2)).double().eval()
     )
     apart = nn.Sequential(*(copy.deepcopy(each) for each in network))
-    assert mg.smoothness(network, of=0) == mg.smoothness(apart, of=0)
+    assert lipschitz_bounds(network, of=0) == lipschitz_bounds(apart, of=0)
 
 
 def test_hooks_and_patched_layers_have_no_constants():
     network = tanh_network()
     handle = network[2].register_forward_hook(lambda module, given, output: 50 * output)
     with pytest.raises(TypeError, match="hooks or a forward of its own"):
-        mg.smoothness(network, of=0)
+        lipschitz_bounds(network, of=0)
     handle.remove()
     network[2].forward = lambda x: x[:, :3] * 50
     with pytest.raises(TypeError, match="hooks or a forward of its own"):
-        mg.smoothness(network, of=0)
+        lipschitz_bounds(network, of=0)
 
 
 def test_constants_of_a_network_are_not_used_in_a_coarse_precision():
     network, x = tanh_network().float(), points(1).float()
     method = mg.SparseMoreauGrad(network, eta=0.02, rho=0.2, smoothing=None, precision="bfloat16")
-    (found,) = mg.certify(method, x, 0, epsilon=0.0, curvature="exact")
+    (found,) = certify(method, x, 0, epsilon=0.0, curvature="exact")
     assert found.method.precision == "float32"
     exact = mg.SparseMoreauGrad(copy.deepcopy(network).double(), eta=0.02, rho=0.2, smoothing=None)
-    assert float((exact.attribute(x.double(), 0)[0] - found.map).norm()) < 1e-5 * found.norm
+    assert float((exact.attribute(x.double(), 0)[0] - found.map).norm()) < 1e-5 * found.change.norm
 
 
 @pytest.mark.parametrize("compared", ["ideal", "computed"])
@@ -539,13 +536,13 @@ def test_sparse_maps_under_noise_keep_what_is_promised(compared):
     noise = mg.Smoothing(sigma=0.4)
     method = mg.SparseMoreauGrad(Ridge().eval(), eta=0.1, smoothing=noise)
     options = {"lipschitz": 1.0, "rho": "certified", "theta": 0.2, "samples": 20_000, "compared": compared, "k": 3}
-    (found,) = mg.certify(method, 2 * v[None], 0, epsilon=0.05, **options)
+    (found,) = certify(method, 2 * v[None], 0, epsilon=0.05, **options)
     assert found.alpha == pytest.approx(0.001 if compared == "ideal" else 0.002)
-    assert found.entrants is not None
+    assert found.support.entrants is not None
     terms = options | {"rho": None, "compared": "ideal"}
     for at in (1.95, 2.05):
-        (other,) = mg.certify(found.method, at * v[None], 0, epsilon=0.0, **terms)
-        assert found.violations(other.map, error=0.0 if compared == "computed" else other.error) == ()
+        (other,) = certify(found.method, at * v[None], 0, epsilon=0.0, **terms)
+        assert found.violations(other.map, error=0.0 if compared == "computed" else other.accuracy.error) == ()
 
 
 def test_the_certified_rho_of_a_method():
@@ -567,14 +564,42 @@ def test_the_certified_rho_of_a_method():
 
 def test_classes_are_numbers_one_for_each_image():
     method = mg.MoreauGrad(tanh_network(), rho=0.2, smoothing=None)
-    found = mg.certify(method, points(3), torch.tensor([2]), curvature="exact")
+    found = certify(method, points(3), torch.tensor([2]), curvature="exact")
     assert [each.target for each in found] == [2, 2, 2]
     for bad in ((1, 2), [0.5], "cat"):
         with pytest.raises(TypeError, match="target"):
-            mg.certify(method, points(1), bad, curvature="exact")
+            certify(method, points(1), bad, curvature="exact")
 
 
 def test_the_ranks_take_no_other_options():
     method = mg.SparsifiedSmoothGrad(tanh_network().float(), smoothing=mg.Smoothing(sigma=0.5))
     with pytest.raises(ValueError, match="recipe, rho must be left out"):
-        mg.certify(method, points(1).float(), 0, recipe="local", rho=1.0)
+        certify(method, points(1).float(), 0, recipe="local", rho=1.0)
+
+
+def test_former_keywords_work_and_name_their_groups():
+    method, x = mg.MoreauGrad(tanh_network(), rho=0.2, smoothing=None), points(1)
+    with pytest.warns(
+        DeprecationWarning, match=r"assume=mg.Assumptions\(curvature=.*report=mg.ReportOptions\(k="
+    ) as heard:
+        (former,) = mg.certify(method, x, 0, 0.01, curvature="exact", k=2)
+    assert len(heard) == 1
+    (now,) = mg.certify(method, x, 0, 0.01, assume=mg.Assumptions(curvature="exact"), report=mg.ReportOptions(k=2))
+    assert former.record() == now.record()
+    with pytest.raises(ValueError, match="an option of certify must be one of.*Did you mean 'curvature'"):
+        mg.certify(method, x, 0, curvatur="exact")
+    with pytest.raises(TypeError, match=r"assume must be mg.Assumptions\(...\), got 3"):
+        mg.certify(method, x, 0, assume=3)
+
+
+def test_former_attributes_are_read_from_their_groups():
+    method = mg.SparseMoreauGrad(tanh_network(), eta=0.02, rho=0.2, smoothing=None)
+    (found,) = certify(method, points(1), 0, 0.01, curvature="exact")
+    for name, value in found.record().items():
+        if hasattr(type(found), name) or name in vars(found):
+            assert getattr(found, name) == value
+            continue
+        with pytest.warns(DeprecationWarning, match=rf"certificate\.{name} is now certificate\.\w+\.{name}"):
+            assert getattr(found, name) == value
+    with pytest.raises(AttributeError, match="no attribute 'budgets'"):
+        _ = found.budgets

@@ -19,7 +19,7 @@ from scipy.special import erf, erfinv, kve, ndtr
 from scipy.stats import norm
 
 from moreaugrad.certificates import theory as cert
-from moreaugrad.certificates.theory.local_curvature import lam_steep
+from moreaugrad.certificates.theory.noise import lam_steep
 
 bend = cert.bend_lipschitz
 MOST = math.sqrt(2 / math.pi)

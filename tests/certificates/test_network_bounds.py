@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from moreaugrad.certificates.lipschitz_bounds import ISOMETRY, SCORES, Smoothness, smoothness, spectral_norm
+from moreaugrad.model.lipschitz_bounds import ISOMETRY, SCORES, LipschitzBounds, lipschitz_bounds, spectral_norm
 from moreaugrad.models import load_model
 
 SHAPES = {"images": (4, 6, 6), "rows": (12,)}  # one channel count that PixelShuffle(2) can take
@@ -54,7 +54,7 @@ def dense(layer: nn.Module, shape: tuple[int, ...]) -> torch.Tensor:
 @pytest.mark.parametrize("name", linear_layers())
 def test_norms_of_affine_layers_are_those_of_their_matrices(name):
     layer, kind = linear_layers()[name]
-    found = smoothness(layer)
+    found = lipschitz_bounds(layer)
     wanted = float(torch.linalg.svdvals(dense(layer, SHAPES[kind]))[0])
     assert found.lipschitz == pytest.approx(wanted, rel=3e-12)
     assert found.lipschitz >= wanted
@@ -75,17 +75,17 @@ def test_constants_of_activations_are_their_steepest_and_most_bent_points(layer)
     v = torch.linspace(-60, 60, 2_000_001, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(layer(v).sum(), v, create_graph=True)
     (bend,) = torch.autograd.grad(slope.sum(), v)
-    found = smoothness(layer)
+    found = lipschitz_bounds(layer)
     for bound, seen in ((found.lipschitz, slope.abs().max().item()), (found.curvature, bend.abs().max().item())):
         assert seen <= bound * (1 + 1e-12)
         assert seen == pytest.approx(bound, rel=1e-6)
 
 
 def test_kinks_have_no_curvature_bound():
-    assert smoothness(nn.ReLU()) == Smoothness(1.0, math.inf)
-    assert smoothness(nn.LeakyReLU(0.1)) == Smoothness(1.0, math.inf)
-    assert smoothness(nn.LeakyReLU(-3.0)) == Smoothness(3.0, math.inf)
-    assert smoothness(nn.LeakyReLU(1.0)) == ISOMETRY
+    assert lipschitz_bounds(nn.ReLU()) == LipschitzBounds(1.0, math.inf)
+    assert lipschitz_bounds(nn.LeakyReLU(0.1)) == LipschitzBounds(1.0, math.inf)
+    assert lipschitz_bounds(nn.LeakyReLU(-3.0)) == LipschitzBounds(3.0, math.inf)
+    assert lipschitz_bounds(nn.LeakyReLU(1.0)) == ISOMETRY
 
 
 def small_network(seed: int, activation: nn.Module, outputs: int = 3) -> nn.Sequential:
@@ -104,7 +104,7 @@ def test_no_network_is_steeper_or_more_bent_than_composed(activation, score):
             "prob": lambda x, net=network: net(x).softmax(1)[:, 1].sum(),
             "logprob": lambda x, net=network: net(x).log_softmax(1)[:, 1].sum(),
         }[score]
-        bound = smoothness(network, of=1, score=score)
+        bound = lipschitz_bounds(network, of=1, score=score)
         for x in torch.randn(4, 1, 2, 4, 4, dtype=torch.float64) * torch.tensor([0.01, 0.3, 1, 3]).view(4, 1, 1, 1, 1):
             gradient = torch.autograd.functional.jacobian(function, x)
             hessian = torch.autograd.functional.hessian(function, x).view(x.numel(), x.numel())
@@ -119,7 +119,7 @@ def test_composition_of_curves(pieces):
     v = torch.zeros((), dtype=torch.float64, requires_grad=True)
     value = v
     for k, s in pieces:
-        found = Smoothness(k, s).after(found)
+        found = LipschitzBounds(k, s).after(found)
         value = k * value + s * value.square() / 2
     (slope,) = torch.autograd.grad(value, v, create_graph=True)
     (bend,) = torch.autograd.grad(slope, v) if slope.requires_grad else (torch.zeros(()),)
@@ -127,7 +127,7 @@ def test_composition_of_curves(pieces):
     assert found.curvature == pytest.approx(bend.item(), rel=1e-12)
 
 
-constants = st.builds(Smoothness, st.floats(0, 1e3), st.one_of(st.floats(0, 1e3), st.just(math.inf)))
+constants = st.builds(LipschitzBounds, st.floats(0, 1e3), st.one_of(st.floats(0, 1e3), st.just(math.inf)))
 
 
 @given(constants, constants, constants)
@@ -143,10 +143,10 @@ def test_laws(f, g, h):
 
 
 def test_nothing_times_infinity_is_nothing():
-    kink, constant = Smoothness(1.0, math.inf), Smoothness(0.0, 0.0)
+    kink, constant = LipschitzBounds(1.0, math.inf), LipschitzBounds(0.0, 0.0)
     assert constant.after(kink) == constant == kink.after(constant)
     assert kink.scaled(0) == constant
-    assert smoothness(nn.Sequential(nn.ReLU(), zeros(nn.Linear(3, 2)))) == constant
+    assert lipschitz_bounds(nn.Sequential(nn.ReLU(), zeros(nn.Linear(3, 2)))) == constant
 
 
 def zeros(layer: nn.Linear) -> nn.Linear:
@@ -162,19 +162,19 @@ def test_linear_networks_attain_their_constant():
     with torch.no_grad():  # the strongest direction of the first is the strongest of the second
         second.weight.copy_(turn @ torch.tensor([3.0, 2.0, 1.0]).double().diag() @ u.T[:3])
     product = torch.linalg.svdvals(second.weight.detach() @ first.weight.detach())[0]
-    assert smoothness(nn.Sequential(first, second)).lipschitz == pytest.approx(float(product), rel=1e-10)
+    assert lipschitz_bounds(nn.Sequential(first, second)).lipschitz == pytest.approx(float(product), rel=1e-10)
 
 
 def test_a_logit_has_the_constant_of_its_row():
     network = small_network(0, nn.Softplus())
-    lengths, body = network[-1].weight.detach().norm(dim=1).tolist(), smoothness(network[:-1])
+    lengths, body = network[-1].weight.detach().norm(dim=1).tolist(), lipschitz_bounds(network[:-1])
     for c in range(3):
-        found = smoothness(network, of=c)
+        found = lipschitz_bounds(network, of=c)
         assert found.lipschitz == pytest.approx(lengths[c] * body.lipschitz, rel=1e-10)
         assert found.curvature == pytest.approx(lengths[c] * body.curvature, rel=1e-10)
-    assert smoothness(network).lipschitz > max(smoothness(network, of=c).lipschitz for c in range(3))
-    assert smoothness(network, of=1, score="prob") == smoothness(network, score="prob")
-    assert smoothness(nn.Sequential(network, nn.Identity()), of=1) == smoothness(network, of=1)
+    assert lipschitz_bounds(network).lipschitz > max(lipschitz_bounds(network, of=c).lipschitz for c in range(3))
+    assert lipschitz_bounds(network, of=1, score="prob") == lipschitz_bounds(network, score="prob")
+    assert lipschitz_bounds(nn.Sequential(network, nn.Identity()), of=1) == lipschitz_bounds(network, of=1)
 
 
 def test_scores_attain_their_first_derivative():
@@ -204,21 +204,21 @@ def test_no_probability_is_more_bent_than_its_bound(classes):
 class Own(nn.Module):
     def __init__(self, answer=None) -> None:
         super().__init__()
-        self.answer = answer or Smoothness(2.0, 3.0)
+        self.answer = answer or LipschitzBounds(2.0, 3.0)
 
     def forward(self, x):
         return x
 
-    def smoothness(self):
+    def lipschitz_bounds(self):
         return self.answer
 
 
 def test_own_layers_tell_themselves():
-    assert smoothness(Own()) == Smoothness(2.0, 3.0)
-    found = smoothness(nn.Sequential(nn.PixelShuffle(2), Own(), nn.Softplus()))
-    assert found == Smoothness(1.0, 0.25).after(Smoothness(2.0, 3.0))
-    with pytest.raises(TypeError, match=r"Own.smoothness\(\) must return Smoothness.* got float"):
-        smoothness(nn.Sequential(Own(2.5)))
+    assert lipschitz_bounds(Own()) == LipschitzBounds(2.0, 3.0)
+    found = lipschitz_bounds(nn.Sequential(nn.PixelShuffle(2), Own(), nn.Softplus()))
+    assert found == LipschitzBounds(1.0, 0.25).after(LipschitzBounds(2.0, 3.0))
+    with pytest.raises(TypeError, match=r"Own.lipschitz_bounds\(\) must return LipschitzBounds.* got float"):
+        lipschitz_bounds(nn.Sequential(Own(2.5)))
 
 
 class Wrapper(nn.Module):
@@ -235,9 +235,9 @@ class Wrapper(nn.Module):
 def test_wrappers_that_pass_on():
     network = small_network(0, nn.Tanh())
     wrapped = Wrapper(network)
-    assert smoothness(wrapped, of=2) == smoothness(network, of=2)
+    assert lipschitz_bounds(wrapped, of=2) == lipschitz_bounds(network, of=2)
     assert wrapped.network is network
-    assert smoothness(nn.Sequential(wrapped)) == smoothness(network)
+    assert lipschitz_bounds(nn.Sequential(wrapped)) == lipschitz_bounds(network)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_wrappers_that_pass_on():
 )
 def test_wrappers_that_do_more_are_refused(before, after):
     with pytest.raises(TypeError, match="got Wrapper; give lipschitz="):
-        smoothness(Wrapper(nn.Linear(3, 3), before, after))
+        lipschitz_bounds(Wrapper(nn.Linear(3, 3), before, after))
 
 
 def test_a_subclass_that_computes_something_else_is_refused():
@@ -266,16 +266,16 @@ def test_a_subclass_that_computes_something_else_is_refused():
         pass
 
     with pytest.raises(TypeError, match="got Scaled"):
-        smoothness(nn.Sequential(Scaled(2, 2)))
+        lipschitz_bounds(nn.Sequential(Scaled(2, 2)))
     layer = Renamed(2, 2)
-    assert smoothness(layer).lipschitz == spectral_norm(layer.weight)
+    assert lipschitz_bounds(layer).lipschitz == spectral_norm(layer.weight)
 
     class Skip(nn.Sequential):
         def forward(self, x):
             return x + super().forward(x)
 
     with pytest.raises(TypeError, match="got Skip"):
-        smoothness(Skip(nn.Linear(2, 2)))
+        lipschitz_bounds(Skip(nn.Linear(2, 2)))
 
 
 REFUSED = {
@@ -293,7 +293,7 @@ REFUSED = {
     "dropout in training": (nn.Dropout(), ValueError, "Dropout must be in eval mode"),
     "softplus that jumps": (nn.Softplus(1, threshold=2), ValueError, "threshold >= 20"),
     "attention": (nn.MultiheadAttention(4, 2), TypeError, "got MultiheadAttention; give lipschitz= yourself"),
-    "squares": (nn.GroupNorm(1, 3), TypeError, "got GroupNorm.*`smoothness"),
+    "squares": (nn.GroupNorm(1, 3), TypeError, "got GroupNorm.*`lipschitz_bounds"),
     "no module": (lambda x: x, TypeError, "must be a torch.nn.Module, got function"),
 }
 
@@ -301,12 +301,12 @@ REFUSED = {
 @pytest.mark.parametrize(("layer", "error", "words"), REFUSED.values(), ids=REFUSED.keys())
 def test_refusals(layer, error, words):
     with pytest.raises(error, match=words):
-        smoothness(layer)
+        lipschitz_bounds(layer)
 
 
 def test_a_resnet_is_refused_by_the_name_of_its_layer():
     with pytest.raises(TypeError, match="got ResNet18"):
-        smoothness(load_model("resnet18_softplus"))
+        lipschitz_bounds(load_model("resnet18_softplus"))
 
 
 def test_bad_options():
@@ -317,25 +317,25 @@ def test_bad_options():
         (1.0, TypeError, "whole number"),
     ):
         with pytest.raises(error, match=words):
-            smoothness(network, of=of)
+            lipschitz_bounds(network, of=of)
     with pytest.raises(ValueError, match="leave `of` out"):
-        smoothness(network[:-2], of=0)
+        lipschitz_bounds(network[:-2], of=0)
     with pytest.raises(ValueError, match="Did you mean 'logit'"):
-        smoothness(network, score="logits")
+        lipschitz_bounds(network, score="logits")
     for wrong in (-1.0, math.nan):
         with pytest.raises(ValueError, match="curvature must be at least 0"):
-            Smoothness(1.0, wrong)
+            LipschitzBounds(1.0, wrong)
     with pytest.raises(TypeError, match="lipschitz must be a number"):
-        Smoothness(None)
+        LipschitzBounds(None)
     network[-1].weight.data[0, 0] = math.nan
     with pytest.raises(ValueError, match="must be finite"):
-        smoothness(network)
+        lipschitz_bounds(network)
 
 
 def test_the_network_stays_as_it_is():
     network = small_network(0, nn.Tanh()).train()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    smoothness(Wrapper(network), of=0)
+    lipschitz_bounds(Wrapper(network), of=0)
     assert network.training
     assert all(parameter.requires_grad and parameter.grad is None for parameter in network.parameters())
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())

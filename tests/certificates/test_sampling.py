@@ -18,8 +18,7 @@ from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.certificates import theory as cert
-from moreaugrad.certificates.theory.intervals import binomial_lower, kl_lower
-from moreaugrad.certificates.theory.sampling import PROXY
+from moreaugrad.certificates.theory.noise import PROXY, kl_lower
 
 ALPHA = 0.05
 PHI0 = 1 / math.sqrt(2 * math.pi)
@@ -69,8 +68,7 @@ def test_coverage_of_votes_is_exact(p):
     chance = binom.pmf(counts, 40, p)
     kl = sum(c for c, k in zip(chance, counts, strict=True) if not _holds(cert.kl_interval(k / 40, 40, ALPHA), p))
     assert kl <= ALPHA
-    t = math.log(2 / ALPHA)
-    low = binomial_lower(torch.tensor(counts, dtype=torch.float64), 40, t).numpy()
+    low = exact_lower(counts, 40, ALPHA / 2)
     high = 1 - low[::-1]
     exact = chance[(low > p) | (high < p)].sum()
     assert exact <= ALPHA
@@ -81,14 +79,16 @@ def _holds(interval, p):
     return interval[0] <= p <= interval[1]
 
 
+def exact_lower(counts, samples, level):
+    """The p at which P(Bin(samples, p) >= count) = level."""
+    return np.where(counts > 0, beta.ppf(level, np.maximum(counts, 1), samples - counts + 1), 0)
+
+
 @pytest.mark.parametrize(("samples", "level"), [(2, 0.3), (60, 0.05 / 12), (1001, 1e-4), (8192, 0.05 / (2 * 150528))])
-def test_binomial_limits_are_quantiles_of_beta(samples, level):
+def test_kl_limits_hold_the_exact_binomial_ones(samples, level):
     counts = np.arange(samples + 1) if samples < 2000 else np.array([0, 1, 2, 40, 4000, 8000, 8191, 8192])
-    found = binomial_lower(torch.tensor(counts, dtype=torch.float64), samples, math.log(1 / level)).numpy()
-    wanted = np.where(counts > 0, beta.ppf(level, np.maximum(counts, 1), samples - counts + 1), 0)
-    assert found == pytest.approx(wanted, rel=1e-9, abs=0)
-    assert (found <= wanted * (1 + 1e-12)).all()
-    assert (kl_lower(torch.tensor(counts / samples), samples, math.log(1 / level)).numpy() <= found + 1e-15).all()
+    found = kl_lower(torch.tensor(counts / samples), samples, math.log(1 / level)).numpy()
+    assert (found <= exact_lower(counts, samples, level) * (1 + 1e-9) + 1e-15).all()
 
 
 def test_t17_errors_of_mean_gradients():
@@ -285,8 +285,6 @@ def test_a_linear_score_is_certified_up_to_one_radius(bound):
     found = cert.topk_certificate(torch.arange(n) < k, k, sigma, samples, 0.05, bound)
     width = {
         "hoeffding": math.sqrt(math.log(2 * n / 0.05) / (2 * samples)),
-        "bernstein": 7 * math.log(4 * n / 0.05) / (3 * (samples - 1)),
-        "clopper": 1 - (0.05 / (2 * n)) ** (1 / samples),
         "kl": 1 - (0.05 / (2 * n)) ** (1 / samples),
     }[bound]
     radius = sigma * norm.isf(width)
@@ -328,7 +326,7 @@ def test_half_spaces_attain_the_radius():
 @given(shares, st.data())
 def test_certificates_fall_with_the_change_and_grow_with_the_samples(values, data):
     k = data.draw(st.integers(1, len(values)))
-    bound = data.draw(st.sampled_from(["hoeffding", "bernstein", "kl"]))
+    bound = data.draw(st.sampled_from(["hoeffding", "kl"]))
     compared = data.draw(st.sampled_from(["population", "empirical"]))
     few, more = sorted(data.draw(st.lists(st.integers(2, 10**6), min_size=2, max_size=2)))
     small, large = (cert.topk_certificate(values, k, 0.3, q, bound=bound, compared=compared) for q in (few, more))
@@ -343,50 +341,32 @@ def test_certificates_fall_with_the_change_and_grow_with_the_samples(values, dat
 
 
 @given(st.integers(2, 200), st.data())
-def test_of_maps_of_votes_the_exact_limits_are_the_narrowest(samples, data):
+def test_kl_limits_are_never_wider_than_those_of_hoeffding(samples, data):
     votes = data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=12))
     means = torch.tensor(votes, dtype=torch.float64) / samples
-    limits = {name: bound(means, samples, 0.05, None) for name, bound in cert.BOUNDS.items()}
-    for name, (low, high) in limits.items():
-        assert ((low >= 0) & (low <= means) & (means <= high) & (high <= 1)).all(), name
-    for wide, narrow in (("hoeffding", "kl"), ("kl", "clopper")):
-        assert (limits[wide][0] <= limits[narrow][0] + 1e-12).all()
-        assert (limits[wide][1] >= limits[narrow][1] - 1e-12).all()
+    wide, narrow = (cert.BOUNDS[name](means, samples, 0.05) for name in ("hoeffding", "kl"))
+    for low, high in (wide, narrow):
+        assert ((low >= 0) & (low <= means) & (means <= high) & (high <= 1)).all()
+    assert (wide[0] <= narrow[0] + 1e-12).all()
+    assert (wide[1] >= narrow[1] - 1e-12).all()
 
 
-def test_no_variance_exceeds_the_one_that_is_assumed():
-    """The sample variance of values in [0, 1] is at most that of votes with their mean."""
-    rng = np.random.default_rng(0)
-    for samples in (2, 5, 50):
-        values = rng.beta(0.4, 0.8, size=(samples, 300))
-        means, variance = torch.tensor(values.mean(0)), torch.tensor(values.var(0, ddof=1))
-        told, assumed = (cert.BOUNDS["bernstein"](means, samples, 0.05, v) for v in (variance, None))
-        assert (assumed[0] <= told[0] + 1e-12).all()
-        assert (assumed[1] >= told[1] - 1e-12).all()
-    votes = torch.tensor((rng.random((50, 300)) < 0.3).astype(float))
-    told, assumed = (cert.BOUNDS["bernstein"](votes.mean(0), 50, 0.05, v) for v in (votes.var(0), None))
-    assert assumed[0].numpy() == pytest.approx(told[0].numpy(), abs=1e-12)
-
-
-def together(bound, means, samples, variance=None):
+def together(bound, means, samples):
     """The limits of many maps in one call: those of a map depend on its length over alpha alone."""
-    flat = [None if v is None else torch.tensor(v).flatten() for v in (means, variance)]
-    limits = cert.BOUNDS[bound](flat[0], samples, ALPHA * len(means), flat[1])
+    limits = cert.BOUNDS[bound](torch.tensor(means).flatten(), samples, ALPHA * len(means))
     return [each.view(means.shape) for each in limits]
 
 
 @pytest.mark.parametrize("bound", cert.BOUNDS)
 def test_coverage_of_all_entries_at_once(bound):
-    """Votes of 8 entries, rare, even and frequent ones; and maps between 0 and 1 where the bound is for them."""
+    """Votes of 8 entries, rare, even and frequent ones; and maps between 0 and 1."""
     rng, runs, samples = np.random.default_rng(11), 1500, 60
     truth = np.array([0.01, 0.05, 0.2, 0.5, 0.5, 0.8, 0.97, 1.0])
     votes = rng.random((runs, samples, 8)) < truth
-    kinds = {"votes": votes.astype(float)}
-    if bound != "clopper":
-        kinds["between"] = votes * rng.beta(0.5, 0.5, votes.shape)
+    kinds = {"votes": votes.astype(float), "between": votes * rng.beta(0.5, 0.5, votes.shape)}
     for kind, values in kinds.items():
         means, goal = values.mean(1), torch.tensor(truth if kind == "votes" else truth / 2)
-        low, high = together(bound, means, samples, values.var(1, ddof=1))
+        low, high = together(bound, means, samples)
         failed = (~((low <= goal + 1e-12) & (goal <= high + 1e-12)).all(1)).sum()
         assert failed <= allowed(runs), kind
 
@@ -418,7 +398,8 @@ def test_antithetic_pairs_are_half_as_many_samples():
     means = pairs.mean(1, keepdims=True)  # the same over the samples
     failed = []
     for count in (samples, samples // 2):
-        low, high = together("clopper", means, count)
+        votes = np.round(means * count)
+        low, high = exact_lower(votes, count, ALPHA / 2), 1 - exact_lower(count - votes, count, ALPHA / 2)
         failed.append(int(((low > 0.5) | (high < 0.5)).sum()))
     assert failed[1] <= allowed(runs) < failed[0]
 
@@ -444,7 +425,7 @@ def test_no_attack_on_the_map_beats_its_certificate(attack):
         return mg.SparsifiedSmoothGrad(net, tau=0.4, gamma=0.05, smoothing=smoothing, seed=seed)
 
     found = method(samples, 0).attribute(x, 1)
-    certificate = cert.topk_certificate(found, k, sigma, samples // 2, ALPHA, "bernstein", compared="empirical")
+    certificate = cert.topk_certificate(found, k, sigma, samples // 2, ALPHA, "kl", compared="empirical")
     assert certificate.overlap(epsilon) >= 3  # or there would be nothing to beat
     victim = mg.ATTACKS[attack](method(64, 1), epsilon, **ATTACKS[attack]).perturb(x, 1)
     assert float(victim.l2) > 0.9 * epsilon
@@ -470,19 +451,13 @@ def test_no_attack_on_the_map_beats_its_certificate(attack):
         (lambda: cert.topk_certificate([0.1, 0.2], 3, 1, 10), ValueError, "k must be at most"),
         (lambda: cert.topk_certificate([0.1, 0.2], 1, 0, 10), ValueError, "sigma must be a positive"),
         (lambda: cert.topk_certificate([0.1, 0.2], 1, 1, 1), ValueError, "samples must be at least 2"),
-        (lambda: cert.topk_certificate([0.1], 1, 1, 10, bound="cloper"), ValueError, "Did you mean 'clopper'"),
-        (
-            lambda: cert.topk_certificate([0.15], 1, 1, 10, bound="clopper"),
-            ValueError,
-            "needs a mean of 10.*bound='kl'",
-        ),
+        (lambda: cert.topk_certificate([0.1], 1, 1, 10, bound="hoefding"), ValueError, "Did you mean 'hoeffding'"),
         (
             lambda: cert.topk_certificate([0.1], 1, 1, 10, 0.6, compared="empirical"),
             ValueError,
             "alpha must be below 0.5",
         ),
         (lambda: cert.topk_certificate([0.1], 1, 1, 10, compared="both"), ValueError, "compared must be one of"),
-        (lambda: cert.topk_certificate([0.1], 1, 1, 10, variance=[0.1, 0.2]), ValueError, "for each of the 1 entries"),
         (
             lambda: cert.topk_certificate([0.1], 1, 1, 10).overlap(-1),
             ValueError,

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from flat_certify import certify
 from PIL import Image
 
 import moreaugrad as mg
-from moreaugrad.certificates.assumptions import Facts
-from moreaugrad.certificates.certificate import Certificate
+from moreaugrad.certificates.assumptions import KnownScore
+from moreaugrad.certificates.certificate import Certificate, TopKGuarantee
 from moreaugrad.certificates.theory import err_stein, gradient_cap
 from moreaugrad.cli import certify_report, report
 from moreaugrad.cli.certify import CertifyOptions
@@ -183,10 +184,10 @@ def test_the_command_is_certify(folder, run, unpainted, typed, method, terms):
     made = mg.METHODS[method[0]](network, score=score, smoothing=smoothing, **method[1])
     target = 2 if "bird" in typed else None
     options = {"samples": 200, "rho": "certified", "seed": 7} | terms
-    (expected,) = mg.certify(made, x, target, 0.02, **options)
+    (expected,) = certify(made, x, target, 0.02, **options)
     found = read_json()
     for name, value in found["certificate"].items():
-        expected_value = getattr(expected, name)
+        expected_value = expected.record()[name]
         expected_value = (
             None if isinstance(expected_value, float) and not math.isfinite(expected_value) else expected_value
         )
@@ -196,7 +197,7 @@ def test_the_command_is_certify(folder, run, unpainted, typed, method, terms):
     assert found["vacuous"] == expected.vacuous
     assert found["target"] == expected.target
     assert found["map_shape"] == list(expected.map.shape)
-    assert found["members"] == expected.members.nonzero().flatten().tolist()
+    assert found["members"] == expected.topk.members.nonzero().flatten().tolist()
 
 
 def test_what_is_known_of_the_network_decides_the_score(folder, run, unpainted):
@@ -388,8 +389,8 @@ def stepping(ends, asked):
     def at(epsilon):
         overlap = sum(epsilon <= end for end in ends)
         return Certificate(
-            recipe="smooth", assumption="", compared="ideal", epsilon=epsilon, alpha=0.0, sigma=None, samples=0,
-            k=len(ends), overlap=overlap, map=torch.ones(1), again=at,
+            recipe="smooth", assumption="", compared="ideal", epsilon=epsilon, alpha=0.0, map=torch.ones(1),
+            topk=TopKGuarantee(k=len(ends), overlap=overlap), restate=at,
         )  # fmt: skip
 
     return at(asked)
@@ -416,10 +417,10 @@ def test_radii_of_promises_without_end_or_beginning():
 
 @pytest.mark.parametrize(("recipe", "grid"), [("range", None), ("local", 8), ("local", 4)])
 def test_the_samples_that_are_named_lift_the_warning(recipe, grid):
-    x, facts = torch.zeros(1, 3, 224, 224), Facts((0.0, 2.0))
+    x, known = torch.zeros(1, 3, 224, 224), KnownScore((0.0, 2.0))
 
     def words(samples):
-        return forecast_vacuous(x, recipe, facts, CertifyOptions(0.1, grid=grid, samples=samples))
+        return forecast_vacuous(x, recipe, known, CertifyOptions(0.1, grid=grid, samples=samples))
 
     few = words(20)
     assert ("--grid 8" in few) == (grid is None)
@@ -431,7 +432,7 @@ def test_the_samples_that_are_named_lift_the_warning(recipe, grid):
 
 def test_nothing_is_foreseen_where_sampling_is_not_the_limit():
     typed = CertifyOptions(0.1, samples=4)
-    assert forecast_vacuous(torch.zeros(1, 3, 8, 8), "lipschitz", Facts(lipschitz=1.0), typed) is None
+    assert forecast_vacuous(torch.zeros(1, 3, 8, 8), "lipschitz", KnownScore(lipschitz=1.0), typed) is None
 
 
 @pytest.fixture
@@ -442,7 +443,7 @@ def certified_case(folder):
         classifier, x = of_python()
         typed = CertifyOptions(0.01, method, samples=200, attack_steps=0, **typed)
         case = open_case(classifier, x, None, typed, typed.terms(), None, options or {})
-        (certificate,) = mg.certify(case.method, x, case.target, typed.epsilon, **case.terms)
+        (certificate,) = certify(case.method, x, case.target, typed.epsilon, **case.terms)
         return case, certificate
 
     return make
@@ -459,7 +460,7 @@ def test_places_of_units(certified_case):
     chosen[[144, 288 + 13]] = True  # of the second and of the third channel
     assert (find_places(entries, chosen) == mask).all()
     _, groups = certified_case("group_sparse_moreau", {"groups": 3})
-    assert groups.units == "groups"
+    assert groups.topk.units == "groups"
     chosen = torch.zeros(9, dtype=torch.bool)
     chosen[5] = True
     expected = np.zeros((12, 12), bool)

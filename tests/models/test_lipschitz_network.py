@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 from torch import nn
 from training_data import CPU, small_arrays
 
-from moreaugrad.certificates.lipschitz_bounds import Smoothness, smoothness
 from moreaugrad.data.arrays import Arrays
+from moreaugrad.model.lipschitz_bounds import LipschitzBounds, lipschitz_bounds
 from moreaugrad.models import checkpoint, load_model
 from moreaugrad.models.checkpoint import WeightsUnavailableError
 from moreaugrad.models.lipschitz import LipschitzNetwork, Shift, SmoothAbs, matrices
@@ -77,8 +77,8 @@ def test_smooth_absolute_value():
     assert slope.abs().max() == 1
     assert slope[:, 1].abs().max() < 1
     assert slope[0, 1, 0, -1].item() == pytest.approx(1, abs=2e-4)
-    assert bend.abs().max().item() == pytest.approx(layer.smoothness().curvature, rel=1e-9)
-    assert layer.smoothness() == Smoothness(1.0, 1 / 0.3)
+    assert bend.abs().max().item() == pytest.approx(layer.lipschitz_bounds().curvature, rel=1e-9)
+    assert layer.lipschitz_bounds() == LipschitzBounds(1.0, 1 / 0.3)
     assert y[0, 1].min() == 0
 
 
@@ -173,10 +173,10 @@ def test_stored_weights_are_half_precise_and_no_longer_than_one(shape):
     assert {tensor.dtype for tensor in state.values()} == {torch.float16}
     twin = stored(network, shape)
     for layer in matrices(twin)[:-1]:
-        assert 0.998 < smoothness(layer).lipschitz <= 1 + 1e-10
+        assert 0.998 < lipschitz_bounds(layer).lipschitz <= 1 + 1e-10
     for c in range(10):
         assert 0.999 < float(twin.fc.weight[c].detach().double().norm()) <= 1
-        assert 0.99 < smoothness(twin, of=c).lipschitz <= 1 + 1e-9
+        assert 0.99 < lipschitz_bounds(twin, of=c).lipschitz <= 1 + 1e-9
     x = images(4).float()
     torch.testing.assert_close(twin(x), network(x), rtol=0, atol=0.02)  # logits within 10
 
@@ -190,7 +190,7 @@ def test_weights_that_are_exact_in_half_precision_stay():
 @some_shapes
 def test_the_constant_holds_between_images(shape):
     network = stored(trained(shape), shape).double()
-    bound = torch.tensor([smoothness(network, of=c).lipschitz for c in range(10)])
+    bound = torch.tensor([lipschitz_bounds(network, of=c).lipschitz for c in range(10)])
     x = images(6)
     for size in (1e-4, 0.1, 3.0, 100.0):
         y = x + size * torch.nn.functional.normalize(images(6, 1).flatten(1), dim=1).view_as(x)
@@ -203,7 +203,7 @@ def test_the_constant_holds_between_images(shape):
 def test_no_jacobian_is_longer_than_the_constant(shape):
     """The largest singular value of the Jacobian of all logits, from ten gradients: exact, not sampled."""
     network = stored(trained(shape), shape).double()
-    whole, alone = smoothness(network), [smoothness(network, of=c) for c in range(10)]
+    whole, alone = lipschitz_bounds(network), [lipschitz_bounds(network, of=c) for c in range(10)]
     longest = 0.0
     for scale in (0.3, 1.0, 30.0):
         x = (scale * images(3)).requires_grad_()
@@ -223,13 +223,13 @@ def test_a_linear_one_attains_its_constant():
         network.stage1[1].bias.fill_(5.0)  # beyond the bend of the activation
     x = images(1).requires_grad_()
     (gradient,) = torch.autograd.grad(network(x)[0, 3], x)
-    assert float(gradient.norm()) == pytest.approx(smoothness(network, of=3).lipschitz, rel=1e-6)
+    assert float(gradient.norm()) == pytest.approx(lipschitz_bounds(network, of=3).lipschitz, rel=1e-6)
 
 
 def test_curvature_holds_by_power_iteration():
     shape = {"widths": (12,), "depth": 1, "tau": 0.2}
     network = stored(trained(shape), shape).double()
-    bound = smoothness(network, of=2).curvature
+    bound = lipschitz_bounds(network, of=2).curvature
     assert bound == pytest.approx(2 / 0.2, rel=0.02)
     x = images(1).requires_grad_()
     (gradient,) = torch.autograd.grad(network(x)[0, 2], x, create_graph=True)
@@ -265,8 +265,8 @@ def test_model_in_pixels():
     assert (white == 0.5).all()
     assert (black == -0.5).all()
     assert model.labels[3] == "cat"
-    assert smoothness(model, of=3) == smoothness(model.network, of=3)
-    assert smoothness(model, of=3).lipschitz == pytest.approx(1, abs=1e-4)
+    assert lipschitz_bounds(model, of=3) == lipschitz_bounds(model.network, of=3)
+    assert lipschitz_bounds(model, of=3).lipschitz == pytest.approx(1, abs=1e-4)
     assert load_model("lipschitz", labels=["a", "b"])(white[None]).shape == (1, 2)
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.certificates.lipschitz_bounds import Smoothness, smoothness
+from moreaugrad.model.lipschitz_bounds import LipschitzBounds, lipschitz_bounds
 from moreaugrad.models import load_model
 from moreaugrad.models.classifier import CentreCrop, Classifier
 from moreaugrad.models.custom import view_from_function
@@ -117,15 +117,15 @@ def test_the_network_is_shared_and_left_alone(training):
 def test_constants_are_those_of_pixels():
     """Every length is divided by the smallest std, of which exactly one channel makes the most."""
     model = small(dtype=torch.float64)
-    inner, found = smoothness(model, of=1), smoothness(in_pixels(model), of=1)
+    inner, found = lipschitz_bounds(model, of=1), lipschitz_bounds(in_pixels(model), of=1)
     assert found.lipschitz == pytest.approx(inner.lipschitz / 0.2, rel=1e-6)
     assert found.curvature == pytest.approx(inner.curvature / 0.2**2, rel=1e-6)
     layer = in_pixels(model).network[0]
     moved = torch.zeros(1, 3, 8, 8, dtype=torch.float64)
     moved[:, 0] = 1
     longest = (layer(moved) - layer(0 * moved)).norm() / moved.norm()
-    assert 0 <= layer.smoothness().lipschitz / float(longest) - 1 < 1e-9
-    assert isinstance(layer.smoothness(), Smoothness)
+    assert 0 <= layer.lipschitz_bounds().lipschitz / float(longest) - 1 < 1e-9
+    assert isinstance(layer.lipschitz_bounds(), LipschitzBounds)
 
 
 def test_models_by_name():

@@ -166,7 +166,7 @@ def test_on_a_gpu_compiled_and_resumed(recipe, tmp_path, monkeypatch):
     save_arrays("tiny.npz")
     script = f"""
 import torch
-from moreaugrad.certificates.lipschitz_bounds import smoothness
+from moreaugrad.model.lipschitz_bounds import lipschitz_bounds
 from moreaugrad.data.arrays import read_cifar10
 from moreaugrad.training.classifiers import ClassifierTrainer
 from moreaugrad.training.recipes import LipschitzRecipe, ResNetRecipe
@@ -184,7 +184,7 @@ assert second.history[-1]["test_accuracy"] > 0.9, second.history
 if recipe.network == "lipschitz":
     stored = recipe.build()
     stored.load_state_dict(recipe.stored_state(second.network))
-    assert 0.99 < smoothness(stored, of=0).lipschitz <= 1 + 1e-9
+    assert 0.99 < lipschitz_bounds(stored, of=0).lipschitz <= 1 + 1e-9
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

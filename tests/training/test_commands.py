@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from training_data import WNIDS, log_lines, make_tiny_imagenet, metadata, same_tensors, save_arrays, small_arrays
 
 import moreaugrad as mg
-from moreaugrad.certificates.lipschitz_bounds import smoothness
+from moreaugrad.model.lipschitz_bounds import lipschitz_bounds
 from moreaugrad.data.arrays import Arrays
 from moreaugrad.data.images import read_image
 from moreaugrad.models import load_model
@@ -94,7 +94,7 @@ def test_the_command_trains_a_network_of_constant_one(train, arrays):
     model = load_model("lipschitz", weights="net.safetensors")
     assert not any("parametrizations" in name for name, _ in model.named_modules())
     for c in range(10):
-        assert 0.99 < smoothness(model, of=c).lipschitz <= 1 + 1e-9
+        assert 0.99 < lipschitz_bounds(model, of=c).lipschitz <= 1 + 1e-9
     x = torch.stack([model.preprocess(Image.fromarray(pixels)) for pixels in arrays.x_test])
     torch.testing.assert_close(x, normalise(torch.from_numpy(arrays.x_test), LipschitzRecipe.scale), rtol=0, atol=0)
     right = (model(x).argmax(1).numpy() == arrays.y_test).mean()

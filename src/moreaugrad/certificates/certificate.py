@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,156 +12,308 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from moreaugrad.certificates import checks_units as units_rules
 from moreaugrad.certificates.theory import support_survivors, topk_overlap
 
 _PAIRS = {
     "ideal": "the computed map at x and the ideal map at any x' within epsilon",
     "computed": "the computed maps at x and, with an error no larger, at an x' chosen before its noise, within epsilon",
 }
+_GROUPS = {  # where the numbers are: the keys of stored reports, in their order
+    "constants": ("sigma", "rho", "lam", "beta", "lipschitz"),
+    "accuracy": ("samples", "residual", "sampling", "error"),
+    "change": ("budget", "dual_budget", "norm", "distance", "cosine"),
+    "topk": ("units", "k", "total", "overlap", "members"),
+    "support": ("active", "survivors", "entrants"),
+}
+_GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names}
+_KEYS = (
+    "recipe", "assumption", "compared", "epsilon", "alpha", "sigma", "samples", "rho", "lam", "beta", "lipschitz",
+    "residual", "sampling", "error", "budget", "dual_budget", "norm", "units", "k", "total", "overlap", "active",
+    "survivors", "entrants", "distance", "cosine",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MapConstants:
+    """Constants of the ideal map.
+
+    Attributes:
+        sigma: of the noise; None without.
+        rho: envelope radius; this and the rest are None for Sparsified SmoothGrad.
+        lam, beta: curvatures of the score lie in [-lam, beta].
+        lipschitz: `|map(x') - map(x)| <= lipschitz |x' - x|`.
+    """
+
+    sigma: float | None = None
+    rho: float | None = None
+    lam: float | None = None
+    beta: float | None = None
+    lipschitz: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MapAccuracy:
+    """How well the map was computed.
+
+    Attributes:
+        samples: of fresh noise, of which most judge the map and the others find it.
+        residual: of the solver, on fresh noise, in units of the map.
+        sampling: how far the mean gradient may be from the truth.
+        error: how far the computed map may be from the ideal one.
+    """
+
+    samples: int = 0
+    residual: float = 0.0
+    sampling: float = 0.0
+    error: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MapChange:
+    """How far the map may move.
+
+    Attributes:
+        budget: l2 distance between the maps, at most.
+        dual_budget: the same of their gradients grad g(x + delta), which decide what enters a sparse map.
+        norm: l2 length of the computed map.
+        distance: between the maps over their lengths, at most.
+        cosine: between the maps, at least.
+    """
+
+    budget: float = math.inf
+    dual_budget: float = math.inf
+    norm: float = 0.0
+    distance: float = 2.0
+    cosine: float = -1.0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TopKGuarantee:
+    """Which of the largest units stay among the largest.
+
+    Attributes:
+        units: what is ranked: pixels (l2 over channels), entries, groups or cells.
+        k: how many are the top, of `total`.
+        overlap: how many of the k top units stay, at least.
+        members: the units each of which surely stays; None where that is not known.
+        sizes: map (1, ...) -> the size of each unit (1, total).
+    """
+
+    units: str = "pixels"
+    k: int = 1
+    total: int = 1
+    overlap: int = 0
+    members: Bool[Tensor, "..."] | None = None
+    sizes: Callable[[Tensor], Tensor] = field(default=lambda maps: maps.abs().flatten(1), repr=False)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SupportGuarantee:
+    """Which units of a sparse map stay zero or non-zero.
+
+    Attributes:
+        active: non-zero units of the map.
+        survivors: how many of them stay non-zero, at least.
+        entrants: how many zeros become non-zero, at most.
+        sizes: map (1, ...) -> the size of each unit that the prior keeps or drops.
+    """
+
+    active: int
+    survivors: int
+    entrants: int
+    sizes: Callable[[Tensor], Tensor] = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Certificate:
     """For every change of the input of l2 length at most epsilon, with probability 1 - alpha over the noise drawn here.
 
-    Lengths are l2, in units of the input and of the map. `units` are what is ranked: pixels (l2 over channels),
-    entries, groups or cells. What does not apply is None. `vacuous`: it says nothing, and must not be sold as more.
+    Lengths are l2, in units of the input and of the map. Made by `certify`; `str(certificate)` says it in words.
+
+    Attributes:
+        recipe: what it rests on: range, local, lipschitz, smooth, convex; or ranks, of Sparsified SmoothGrad.
+        assumption: the same in words.
+        compared: which pair of maps: "ideal" or "computed".
+        epsilon: l2 length of the changes, in units of the input.
+        alpha: the chance that it is wrong; 0: nothing random in it.
+        map: the certified map, without a batch axis.
+        method: with everything frozen that was found at x: the same function at x'.
+        target: the class.
+        constants, accuracy, change, topk: see `MapConstants`, `MapAccuracy`, `MapChange`, `TopKGuarantee`.
+        support: a `SupportGuarantee` for maps with an L1 or group prior, else None.
+
+    Example:
+        >>> score = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Tanh(), torch.nn.Linear(768, 4)).eval()
+        >>> method = mg.MoreauGrad(score, rho=0.1, smoothing=None, budget=20)
+        >>> found = mg.certify(method, x[:1], 0, epsilon=0.01, assume=mg.Assumptions(curvature="exact"))[0]
+        >>> found.violations(method.attribute(x[:1] + 1e-5, 0)[0])
+        ()
+        >>> found.at(0.001).change.budget < found.change.budget
+        True
     """
 
-    recipe: str  # what it rests on: range, local, lipschitz, smooth, convex; or ranks, of Sparsified SmoothGrad
+    recipe: str
     assumption: str
-    compared: str  # "ideal" or "computed": which pair of maps
+    compared: str
     epsilon: float
-    alpha: float  # 0: nothing random in it
-    sigma: float | None
-    samples: int  # of fresh noise, of which most judge the map and the others find it
-    rho: float | None = None
-    lam: float | None = None  # curvatures of the score lie in [-lam, beta]
-    beta: float | None = None
-    lipschitz: float | None = None  # of the ideal map
-    residual: float = 0.0  # of the solver, on fresh noise
-    sampling: float = 0.0  # how far the mean gradient may be from the truth
-    error: float = 0.0  # how far the computed map may be from the ideal one
-    budget: float = math.inf  # how far the maps may be apart
-    dual_budget: float = math.inf  # and their gradients grad g(x + delta), which decide what enters
-    norm: float = 0.0  # of the computed map
-    units: str = "pixels"
-    k: int = 1
-    total: int = 1  # units in all
-    overlap: int = 0  # of the k top units, how many stay, at least
-    members: Bool[Tensor, "..."] | None = None  # top units each of which surely stays
-    active: int | None = None  # non-zero units of a sparse map
-    survivors: int | None = None  # of them, how many stay, at least
-    entrants: int | None = None  # at most how many zeros become non-zero
-    distance: float = 2.0  # between the maps over their lengths, at most
-    cosine: float = -1.0  # at least
+    alpha: float
     map: Float[Tensor, "..."]
-    method: Any = None  # with everything frozen that was found at x: the same function at x'
+    method: Any = None
     target: Any = None
-    scores: Callable[[Tensor], Tensor] | None = field(default=None, repr=False)  # map -> the size of each unit
-    kept: Callable[[Tensor], Tensor] | None = field(default=None, repr=False)  # map -> the size of what the prior drops
-    again: Callable[[float], Certificate] | None = field(default=None, repr=False)
+    constants: MapConstants = field(default_factory=MapConstants)
+    accuracy: MapAccuracy = field(default_factory=MapAccuracy)
+    change: MapChange = field(default_factory=MapChange)
+    topk: TopKGuarantee = field(default_factory=TopKGuarantee)
+    support: SupportGuarantee | None = None
+    restate: Callable[[float], Certificate] | None = field(default=None, repr=False)  # for another epsilon
+
+    def __getattr__(self, name: str) -> Any:
+        """The numbers under their former names, which were all attributes of the certificate itself."""
+        group = _GROUP_OF.get(name)
+        if group is None:
+            raise AttributeError(f"Certificate has no attribute {name!r}")
+        warnings.warn(f"certificate.{name} is now certificate.{group}.{name}", DeprecationWarning, stacklevel=2)
+        return self._get(name)
+
+    def _get(self, name: str) -> Any:
+        return getattr(getattr(self, _GROUP_OF[name]) if name in _GROUP_OF else self, name, None)
+
+    def record(self) -> dict[str, str | float | int | None]:
+        """Every number and word by its name, as the command line stores them.
+
+        Returns:
+            recipe, epsilon, budget, overlap and the others; None where one does not apply.
+        """
+        return {name: self._get(name) for name in _KEYS}
 
     @property
     def vacuous(self) -> bool:
-        by_counting = max(0, 2 * self.k - self.total)  # so many stay whatever is done
-        return self.overlap <= by_counting or (self.recipe != "ranks" and not self.budget < self.norm)
+        """Whether it says nothing, and must not be sold as more."""
+        by_counting = max(0, 2 * self.topk.k - self.topk.total)  # so many stay whatever is done
+        return self.topk.overlap <= by_counting or (self.recipe != "ranks" and not self._shorter)
+
+    @property
+    def _shorter(self) -> bool:
+        """Whether the map cannot be moved by its whole length."""
+        return self.change.budget < self.change.norm
 
     def at(self, epsilon: float) -> Certificate:
-        """What the same measurements say of changes of another length."""
-        assert self.again is not None
-        return self.again(epsilon)
+        """What the same measurements say of changes of another length.
+
+        Args:
+            epsilon: l2 length of the changes, in units of the input.
+
+        Returns:
+            A certificate for that length; costs no run of the network.
+        """
+        if self.restate is None:
+            raise ValueError("a certificate of another epsilon must rest on a measurement, got none; call certify")
+        return self.restate(epsilon)
 
     def top(self, found: Tensor) -> Bool[Tensor, "units"]:
-        """Which units of a map are its k largest."""
-        assert self.scores is not None
-        sizes = self.scores(found[None])[0]
+        """Which units of a map are its k largest; zeros never are.
+
+        Args:
+            found: a map of the shape of `map`.
+
+        Returns:
+            One flag for each unit.
+        """
+        sizes = self.topk.sizes(found[None])[0]
         chosen = torch.zeros_like(sizes, dtype=torch.bool)
-        chosen[sizes.topk(self.k).indices] = True
+        chosen[sizes.topk(self.topk.k).indices] = True
         return chosen & (sizes > 0)  # of zeros none is above another
 
     def overlap_with(self, other: Tensor) -> int:
-        """How many of the k top units are among the k top of another map."""
-        other = units_rules.like_map(other, self.map)
-        return int((self.top(self.map) & self.top(other)).sum())
+        """How many of the k top units are among the k top of another map, of the shape of `map`."""
+        return int((self.top(self.map) & self.top(self._like_map(other))).sum())
 
     def violations(self, other: Tensor, error: float = 0.0) -> tuple[str, ...]:
         """Which promises the map of a changed input breaks: none, for every change within epsilon.
 
-        `error`: how far that map itself may be from the ideal one, where it is not certified by `compared`.
+        Args:
+            other: that map, of the shape of `map`.
+            error: how far it may itself be from the ideal one, where that is not certified by `compared`.
+
+        Returns:
+            Among "overlap", "budget", "distance" and "support", those that are broken.
         """
-        other = units_rules.like_map(other, self.map)
-        assert self.scores is not None
-        sure = self.overlap
+        other = self._like_map(other)
+        sure = self.topk.overlap
         if error > 0 and sure:
-            sure = topk_overlap(self.scores(self.map[None])[0], self.k, self.budget + error)
+            sure = topk_overlap(self.topk.sizes(self.map[None])[0], self.topk.k, self.change.budget + error)
         broken = ["overlap"] if self.overlap_with(other) < sure else []
         if self.recipe == "ranks":
             return tuple(broken)
-        error += 1e-9 * self.norm  # rounding of the norms below
-        if float((other - self.map).norm()) > self.budget + error:
+        norm = self.change.norm
+        error += 1e-9 * norm  # rounding of the norms below
+        if float((other - self.map).norm()) > self.change.budget + error:
             broken.append("budget")
-        if self.norm > 0 and self._distance(other) > self.distance + 2 * error / self.norm:
-            broken.append("distance")
-        if self.survivors is not None and self._support_broken(other, error):
+        lengths = float(self.map.norm()), float(other.norm())
+        if min(norm, *lengths) > 0:
+            moved = float((self.map / lengths[0] - other / lengths[1]).norm())
+            broken += ["distance"] if moved > self.change.distance + 2 * error / norm else []
+        if self.support is not None and self._breaks_support(self.support, other, error):
             broken.append("support")
         return tuple(broken)
 
-    def _distance(self, other: Tensor) -> float:
-        lengths = float(self.map.norm()), float(other.norm())
-        return float((self.map / lengths[0] - other / lengths[1]).norm()) if min(lengths) > 0 else 0.0
+    def _like_map(self, other: Tensor) -> Tensor:
+        other = torch.as_tensor(other).detach()
+        if other.numel() != self.map.numel():
+            raise ValueError(
+                "the other map must have the shape of the certified one, "
+                f"{tuple(self.map.shape)}, got {tuple(other.shape)}"
+            )
+        return other.reshape(self.map.shape).to(self.map)
 
-    def _support_broken(self, other: Tensor, error: float) -> bool:
-        assert self.kept is not None
-        assert self.entrants is not None
-        sizes = self.kept(self.map[None])[0]
-        before, after = sizes > 0, self.kept(other[None])[0] > 0
-        lost = int((before & after).sum()) < support_survivors(sizes, self.budget + error)
-        return lost or (error <= 1e-8 * self.norm and int((~before & after).sum()) > self.entrants)
+    def _breaks_support(self, support: SupportGuarantee, other: Tensor, error: float) -> bool:
+        sizes = support.sizes(self.map[None])[0]
+        before, after = sizes > 0, support.sizes(other[None])[0] > 0
+        lost = int((before & after).sum()) < support_survivors(sizes, self.change.budget + error)
+        return lost or (error <= 1e-8 * self.change.norm and int((~before & after).sum()) > support.entrants)
 
     def __str__(self) -> str:
-        return "\n".join([self._grounds(), self._promises(), self._limits()])
+        words = self._explain_budget()
+        if self.vacuous:
+            empty = self.recipe == "ranks" or not self._shorter
+            what = "this promises nothing" if empty else f"none of the top {self.topk.units} is sure to stay"
+            words = f"VACUOUS: {what}. {words}"
+        return "\n".join([self._name_grounds(), self._name_promises(), words])
 
-    def _grounds(self) -> str:
-        noise = "no noise" if self.sigma is None else f"sigma {self.sigma:g}"
+    def _name_grounds(self) -> str:
+        at = self.constants
+        noise = "no noise" if at.sigma is None else f"sigma {at.sigma:g}"
         words = f"Certificate by {self.recipe}: {self.assumption}; {noise}"
-        if self.rho is None:
+        if at.rho is None:
             return words + "."
         return words + (
-            f", rho {self.rho:.4g}, curvature in [-{self.lam:.4g}, {self.beta:.4g}], so the ideal map is "
-            f"{self.lipschitz:.4g}-Lipschitz."
+            f", rho {at.rho:.4g}, curvature in [-{at.lam:.4g}, {at.beta:.4g}], so the ideal map is "
+            f"{at.lipschitz:.4g}-Lipschitz."
         )
 
-    def _promises(self) -> str:
+    def _name_promises(self) -> str:
+        change, top, support = self.change, self.topk, self.support
         sure = "Surely, in exact arithmetic" if self.alpha == 0 else f"With probability {1 - self.alpha:g}"
-        if not math.isfinite(self.budget) and self.recipe != "ranks":
+        if not math.isfinite(change.budget) and self.recipe != "ranks":
             return f"Nothing can be said of changes up to epsilon = {self.epsilon:g}: the minimiser need not be unique."
-        words = f"{sure}, between {_PAIRS[self.compared]} = {self.epsilon:g}: "
-        told = [f"at least {self.overlap} of the top {self.k} {self.units} stay"]
+        parts = [f"at least {top.overlap} of the top {top.k} {top.units} stay"]
         if self.recipe != "ranks":
-            told.insert(0, f"the map moves by at most {self.budget:.4g} of its length {self.norm:.4g}")
-            told.append(f"cosine at least {self.cosine:.3f}, normalised distance at most {self.distance:.3f}")
-        if self.survivors is not None:
-            told.append(f"{self.survivors} of {self.active} non-zeros stay, at most {self.entrants} come in")
-        return words + "; ".join(told) + "."
+            parts.insert(0, f"the map moves by at most {change.budget:.4g} of its length {change.norm:.4g}")
+            parts.append(f"cosine at least {change.cosine:.3f}, normalised distance at most {change.distance:.3f}")
+        if support is not None:
+            parts.append(f"{support.survivors} of {support.active} non-zeros stay, at most {support.entrants} come in")
+        return f"{sure}, between {_PAIRS[self.compared]} = {self.epsilon:g}: {'; '.join(parts)}."
 
-    def _limits(self) -> str:
-        if not self.vacuous:
-            return self._why()
-        empty = self.recipe == "ranks" or not self.budget < self.norm
-        word = "this promises nothing" if empty else f"none of the top {self.units} is sure to stay"
-        return f"VACUOUS: {word}. {self._why()}"
-
-    def _why(self) -> str:
+    def _explain_budget(self) -> str:
         """What the budget is spent on, so that a reader knows what would help."""
+        samples, budget = self.accuracy.samples, self.change.budget
         if self.recipe == "ranks":
-            return f"{self.samples} noise samples. Nothing is said of a map on other noise known to an attacker."
-        if not math.isfinite(self.budget):
+            return f"{samples} noise samples. Nothing is said of a map on other noise known to an attacker."
+        if not math.isfinite(budget):
             return "A smaller rho, or rho='certified', would change that."
-        moved = (self.lipschitz or 0.0) * self.epsilon
+        moved = (self.constants.lipschitz or 0.0) * self.epsilon
         return (
-            f"Of the budget {moved:.3g} is the change of the input and {self.budget - moved:.3g} the error of the "
-            f"computed map ({self.samples} fresh samples, residual {self.residual:.2g}). The class, eta, groups and "
-            "sigma are fixed at x."
+            f"Of the budget {moved:.3g} is the change of the input and {budget - moved:.3g} the error of the computed "
+            f"map ({samples} fresh samples, residual {self.accuracy.residual:.2g}). The class, eta, groups and sigma "
+            "are fixed at x."
         )

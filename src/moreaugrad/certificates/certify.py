@@ -2,234 +2,242 @@
 
 from __future__ import annotations
 
+import math
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.certificates import checks_certify as rules
-from moreaugrad.certificates import checks_theory as conditions
-from moreaugrad.certificates import checks_units as units_rules
-from moreaugrad.certificates import fixed_point as solve
 from moreaugrad.certificates import theory
-from moreaugrad.certificates.assumptions import EXACT, Facts, choose, gather
+from moreaugrad.certificates.assumptions import (
+    CERTIFIED,
+    GROUP_OF,
+    OPTIONS,
+    SAMPLED,
+    Assumptions,
+    CertifiedProblem,
+    CertifyOptions,
+    FreshNoise,
+    KnownScore,
+    ReportOptions,
+    choose_recipe,
+    gather_knowledge,
+    group_options,
+)
 from moreaugrad.certificates.certificate import Certificate
-from moreaugrad.certificates.measurement import Evidence, bends
-from moreaugrad.certificates.monte_carlo import Noisy, class_score, make_engine
-from moreaugrad.certificates.topk_votes import ranked
-from moreaugrad.methods.moreau import GroupSparseMoreauGrad, MoreauGrad
+from moreaugrad.certificates.evidence import Evidence, Plan, measure
+from moreaugrad.certificates.measurement import find_prior, make_runner
+from moreaugrad.certificates.topk_votes import certify_ranks
+from moreaugrad.envelope.priors_group import Group
+from moreaugrad.methods.moreau import MoreauGrad
 from moreaugrad.methods.sparsified import SparsifiedSmoothGrad
 from moreaugrad.model.bounded import Odds
-from moreaugrad.model.prepared import Engine
 from moreaugrad.types import Images
 
-CERTIFIED = "certified"
-CENTRING = 1000  # samples that place the odds
+FAMILY = (MoreauGrad, SparsifiedSmoothGrad)
 
 
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """What a caller asked for beside the method and the input."""
-
-    recipe: str | None
-    given: Facts
-    lipschitz: Any
-    curvature: Any
-    rho: float | str | None
-    theta: float
-    grid: int | None
-    centred: bool
-    samples: int
-    alpha: float
-    k: int | None
-    units: str
-    compared: str
-    generator: torch.Generator
-    engine: Callable[[Images, int, bool], Engine]  # made at the first use, when all that costs nothing was checked
-
-
-def certify(  # noqa: PLR0913
+def certify(
     method: MoreauGrad | SparsifiedSmoothGrad,
     x: Tensor,
     target: Any = None,
     epsilon: float = 0.1,
     *,
-    recipe: str | None = None,
-    bounds: tuple[float, float] | None = None,
-    lipschitz: float | str | None = None,
-    curvature: float | tuple[float, float] | str | None = None,
-    convex: bool = False,
-    rho: float | str | None = None,
-    theta: float = 0.5,
-    grid: int | None = None,
-    centred: bool = False,
-    samples: int = 10_000,
-    alpha: float = 0.001,
-    k: int | None = None,
-    units: str | None = None,
-    compared: str = "ideal",
-    seed: int | None = None,
+    assume: Assumptions | None = None,
+    problem: CertifiedProblem | None = None,
+    noise: FreshNoise | None = None,
+    report: ReportOptions | None = None,
+    **former: Any,
 ) -> list[Certificate]:
-    """What surely holds for the maps of all inputs within epsilon (l2, units of x): one certificate per image.
+    """What surely holds for the maps of all inputs within epsilon of x, one certificate per image.
 
-    The score must have a known range (score="prob", `Clipped`, `Votes`, bounds=), a known Lipschitz constant
-    (lipschitz=, or "exact" from the layers), known curvature (curvature=(lam, beta) or "exact", for maps without or on
-    fixed noise), or be convex. `recipe`: range, local, lipschitz, smooth, convex; None takes the strongest.
-    rho="certified" is theta/lam. `grid` restricts the map to cells x cells patterns, which scores alone can certify;
-    `centred` takes the odds of the class, centred at x, for a score. `compared`: with the ideal map at the changed
-    input, or with a computed one. alpha holds for each image by itself.
+    With the Lipschitz constant Lip of the ideal map and the error e of the computed one, maps move by at most
+    `Lip * epsilon + e`; statements on top units, direction and support follow. The score must have a known range
+    (score="prob", `Clipped`, `Votes`), a known Lipschitz constant or curvature, or be convex. The certified map is
+    that of the method's own prior, which must be convex.
+
+    Args:
+        method: MoreauGrad with any convex prior, or SparsifiedSmoothGrad; noise with a fixed sigma or none.
+        x: a batch of inputs, float32 or float64.
+        target: the class, one or one per image; None: the predicted ones. It is the same at the changed input.
+        epsilon: l2 length of the changes, in units of x.
+        assume: what is known of the score; nothing but what the score and the layers say by themselves.
+        problem: another rho, a grid of cells, centred odds; the method as it is.
+        noise: number of fresh samples, the chance of failure for each image, the seed; 10,000 samples and 0.001.
+        report: how many top units of which kind, and which pair of maps is compared; a tenth of the pixels.
+        **former: the fields of the four options as keywords of their own; deprecated.
+
+    Returns:
+        One `Certificate` per image. One that promises nothing says so (`vacuous`).
+
+    Raises:
+        ValueError: something the certificate rests on is not known or does not hold; the message says what to do.
+        TypeError: the method has no certificate.
+
+    Example:
+        >>> method = mg.MoreauGrad(net, score="prob", smoothing=mg.Smoothing(sigma=0.5))
+        >>> problem, noise = mg.CertifiedProblem(rho="certified", grid=2), mg.FreshNoise(samples=256, seed=1)
+        >>> found = mg.certify(method, x, epsilon=0.01, problem=problem, noise=noise)
+        >>> [(each.recipe, each.topk.units, each.vacuous) for each in found]
+        [('local', 'cells', True), ('local', 'cells', True)]
     """
-    rules.method(method, (MoreauGrad, SparsifiedSmoothGrad))
-    rules.single(x)
-    conditions.radius(epsilon)
-    conditions.level(alpha)
-    rules.chance(alpha, compared)
-    validate.at_least("samples", samples, 4)
-    validate.one_of("compared", compared, rules.COMPARED)
-    rules.several(method.several, getattr(method, "weight", None))
-    validate.flag("convex", convex)
-    validate.flag("centred", centred)
-    validate.seed(seed)
-    if rho is not None and not isinstance(rho, str):
-        validate.positive("rho", rho)
-    rules.absolute(method.smoothing)
-    rules.hidden(seed, method.seed, compared)
-    grouped = isinstance(method, GroupSparseMoreauGrad)
-    units = units_rules.ranked_by(units, grouped, x.ndim > 2, grid is not None)
+    given = {"assume": assume, "problem": problem, "noise": noise, "report": report}
+    options = _read_options(given, former)
+    _check_call(method, x, epsilon, options)
     x = x.detach()
+    grouped = isinstance(method, MoreauGrad) and type(find_prior(method, x[:1])) is Group
+    grid = options.problem.grid
+    units = options.report.choose_units(grouped, x.ndim > 2, grid is not None)
+    options = replace(options, report=replace(options.report, units=units))
+    seed = options.noise.seed
     generator = torch.Generator(x.device).manual_seed(secrets.randbits(62) if seed is None else seed)
-    given = Facts(rules.pair(bounds), convex=convex)
-    lipschitz, curvature = (
-        rules.constant(*each, EXACT) for each in (("lipschitz", lipschitz), ("curvature", curvature))
-    )
-    asked = _Asked(
-        recipe,
-        given,
-        lipschitz,
-        curvature,
-        rho,
-        theta,
-        grid,
-        centred,
-        samples,
-        alpha,
-        k,
-        units,
-        compared,
-        generator,
-        _once(method),
-    )
-    classes = _classes(method, x, target)
-    make = _ranked if isinstance(method, SparsifiedSmoothGrad) else _solved
-    return [make(method, x[i : i + 1], classes[i], asked)(epsilon) for i in range(len(x))]
+    classes = _choose_classes(method, x, target)
+    images = list(x.split(1))
+    if isinstance(method, SparsifiedSmoothGrad):
+        _check_ranks(options)
+        seeds = [int(torch.randint(2**62, (), generator=generator, device=x.device)) for _ in images]
+        made = zip(images, classes, seeds, strict=True)
+        return [certify_ranks(method, one, c, options.noise, options.report, own)(epsilon) for one, c, own in made]
+    plans = [make_plan(method, each, options) for each in classes]  # all refusals come before any model call
+    run = make_runner(method, images[0], classes, plans[0].recipe in ("range", "local"))
+    measured = [measure(plan, one, run, generator) for plan, one in zip(plans, images, strict=True)]
+    return [Evidence(*each).certify(epsilon) for each in zip(plans, measured, strict=True)]
 
 
-def _ranked(method: SparsifiedSmoothGrad, x: Images, target: int, asked: _Asked) -> Callable[[float], Certificate]:
-    known = ("recipe", "lipschitz", "curvature", "rho", "grid", "centred")
-    given = {"bounds": asked.given.bounds, "convex": asked.given.convex}
-    rules.ranks_alone({name: getattr(asked, name) for name in known} | given)
-    return ranked(method, x, target, asked)
+def _read_options(given: dict[str, Any], former: dict[str, Any]) -> CertifyOptions:
+    """The groups, with the keywords of the former flat call put where they belong."""
+    for name, kind in OPTIONS.items():
+        if given[name] is not None and not isinstance(given[name], kind):
+            raise TypeError(f"{name} must be mg.{kind.__name__}(...), got {given[name]!r}")
+    for name in former:
+        validate.one_of("an option of certify", name, dict.fromkeys((*OPTIONS, *GROUP_OF)))
+    if former:
+        now = ", ".join(f"{GROUP_OF[name]}=mg.{OPTIONS[GROUP_OF[name]].__name__}({name}=...)" for name in former)
+        warnings.warn(f"the options of certify are grouped now; write {now}", DeprecationWarning, stacklevel=3)
+    return CertifyOptions(**group_options(former, **given))
 
 
-def _solved(method: MoreauGrad, x: Images, target: int, asked: _Asked) -> Callable[[float], Certificate]:
-    sigma = method.smoothing.sigma if method.smoothing else None
-    if asked.centred:
-        told = asked.given != Facts() or asked.lipschitz is not None or asked.curvature is not None
-        rules.centrable(method.score, method.smoothing is not None and not method.smoothing.fixed, asked.recipe, told)
-        facts = Facts(Odds.bounds)
-    else:
-        facts = gather(method, target, asked.given, asked.lipschitz, asked.curvature)
-    recipe = choose(asked.recipe, facts, method.smoothing)
-    rules.enough(asked.samples, 4 if recipe in ("smooth", "convex") else 64)
-    method = replace(method, rho=_rho(method, recipe, facts, sigma, asked))  # all refusals come before any model call
-    noisy = Noisy(
-        class_score(asked.engine(x, target, recipe in ("range", "local")), method, x, target),
-        sigma or 0.0,
-        asked.generator,
-    )
-    if asked.centred:
-        odds = noisy.centred(x, CENTRING)  # the noise drawn for that is not used again
-        noisy, method = replace(noisy, odds=odds), replace(method, forward_func=odds, score="logit")
-    judged = _judge(method, x, noisy, recipe, facts, asked)
-    random = recipe not in ("smooth", "convex")
-    return Evidence(
-        recipe=recipe,
-        facts=facts,
-        problem=judged.problem,
-        gradient=judged.gradient,
-        eta=judged.eta,
-        residual=judged.residual,
-        reach=judged.reach,
-        sampling=judged.sampling,
-        sigma=sigma,
-        samples=asked.samples if random else 0,
-        alpha=asked.alpha if random else 0.0,
-        method=judged.method,
-        target=target,
-        k=asked.k,
-        units=asked.units,
-        compared=asked.compared,
-        shape=tuple(x.shape[1:]),
-        interval=judged.interval,
-    ).certificate
+def _check_call(method: Any, x: Any, epsilon: float, options: CertifyOptions) -> None:
+    """What can be refused before anything is computed."""
+    if not isinstance(method, FAMILY):
+        names = ", ".join(kind.__name__ for kind in FAMILY)
+        raise TypeError(f"certify must be given one of {names} or their sparse forms, got {type(method).__name__}")
+    if type(method).compute not in [kind.compute for kind in FAMILY]:
+        raise TypeError(
+            f"certify knows what {FAMILY[0].__name__} and {FAMILY[1].__name__} compute, got {type(method).__name__}, "
+            "which overrides compute; override the prior alone"
+        )
+    if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
+        what = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"x must be one tensor, a batch of inputs, got {what}; certify inputs one by one")
+    if x.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"x must be float32 or float64, in which the noise is drawn, got {x.dtype}; call x.float()")
+    theory.check_epsilon(epsilon)
+    eta = getattr(method, "weight", None)
+    if method.several is not None or (isinstance(eta, Tensor) and eta.numel() > 1):
+        raise ValueError("eta and sparsity must be one number in a certificate, got several; certify them one by one")
+    if method.smoothing is not None and method.smoothing.sigma is None:
+        raise ValueError(
+            f"sigma must be a fixed number, got noise_level={method.smoothing.noise_level:g}, a share of each image's "
+            "own range, with which no constant holds; take Smoothing(sigma=...), in units of the input"
+        )
+    _check_chance(options.noise, options.report.compared, method.seed)
 
 
-def _once(method: Any) -> Callable[[Images, int, bool], Engine]:
-    made: list[Engine] = []
-
-    def engine(x: Images, target: int, coarse: bool) -> Engine:
-        if not made:
-            validate.evaluating(method.forward_func)
-            made.append(make_engine(method, x, target, coarse))
-        return made[0]
-
-    return engine
-
-
-def _rho(method: MoreauGrad, recipe: str, facts: Facts, sigma: float | None, asked: _Asked) -> float:
-    """rho as asked; refused where the minimiser need not be unique."""
-    lam, beta = bends(recipe, facts, sigma)
-    rules.needs_gradient(asked.grid, recipe)
-    rules.convex_prior(method.weight is not None or method.share is not None, beta)
-    rho: float | str = method.rho if asked.rho is None else asked.rho
-    if isinstance(rho, str):
-        validate.one_of("rho", rho, {CERTIFIED: None})
-        rho = theory.certified_rho(lam, asked.theta) if lam > 0 else method.rho  # of a convex score any is
-    if recipe != "local":  # which may certify more than what holds everywhere
-        conditions.weak_convexity(rho, lam)
-    return float(rho)
+def _check_chance(noise: FreshNoise, compared: str, own: Any) -> None:
+    """The noise of a certificate must be new, and unknown to whoever chooses the changed input."""
+    if compared == "computed" and noise.alpha >= 0.5:
+        raise ValueError(
+            f"alpha must be below 0.5 for compared='computed', where both maps may fail, got {noise.alpha!r}; lower "
+            "it, or take compared='ideal'"
+        )
+    if noise.seed is not None and noise.seed == own:
+        raise ValueError(
+            f"seed must not be the method's own, whose noise the solution already knows, got {noise.seed} for both; "
+            "leave seed out"
+        )
+    if noise.seed is not None and compared == "computed":
+        raise ValueError(
+            f"compared='computed' speaks of an input chosen before the noise is drawn, got a seed, {noise.seed}, to "
+            "which an attacker may adapt; leave seed out, or take compared='ideal'"
+        )
 
 
-def _judge(method: MoreauGrad, x: Images, noisy: Noisy, recipe: str, facts: Facts, asked: _Asked) -> solve.Judged:
-    if recipe in ("smooth", "convex"):
-        return solve.exactly(method, x, noisy.score.target, noisy.score)
-    if recipe == "lipschitz":
-        steep = facts.lipschitz
-        assert steep is not None
-        return solve.on_noise(method, x, asked.samples, lambda y, m, _: noisy.backprop(y, m, steep, asked.alpha))
-    bounds = facts.bounds
-    assert bounds is not None
-    share = asked.samples // 5 if recipe == "local" else 0
-    alpha = asked.alpha / 2 if share else asked.alpha
-    judged = solve.on_noise(
-        method,
-        x,
-        asked.samples - share,
-        lambda y, m, space: noisy.score_function(y, m, bounds, alpha, space),
-        asked.grid,
-    )
-    return judged if not share else replace(judged, interval=noisy.interval(x, share, bounds, alpha))
+def _check_ranks(options: CertifyOptions) -> None:
+    """The certificate of Sparsified SmoothGrad rests on nothing but the noise."""
+    names = ("recipe", "lipschitz", "curvature", "rho", "grid", "centred", "bounds", "convex")
+    given = [name for name in names if getattr(getattr(options, GROUP_OF[name]), name) not in (None, False)]
+    if given:
+        raise ValueError(f"{', '.join(given)} must be left out for SparsifiedSmoothGrad, whose certificate takes none")
 
 
-def _classes(method: Any, x: Images, target: Any) -> list[int]:
+def _choose_classes(method: Any, x: Images, target: Any) -> list[int]:
     """The class of each image: as given, else the predicted one; it stays the same at the changed input."""
     if target is None:
         validate.evaluating(method.forward_func)
         with torch.no_grad():
             output = validate.output(method.forward_func(x), len(x))
-        target = rules.class_scores(output).argmax(1)
-    return rules.one_class_each(validate.target(target, len(x)), len(x))
+        if output.ndim != 2 or output.shape[1] < 2:
+            raise ValueError(
+                "target must be given where the model does not say (N, classes), got output of shape "
+                f"{tuple(output.shape)}"
+            )
+        target = output.argmax(1)
+    target = validate.target(target, len(x))
+    given = target.reshape(-1).tolist() if isinstance(target, Tensor) else target
+    given = [given] if isinstance(given, int) else given
+    if not isinstance(given, list) or not all(isinstance(each, int) for each in given):
+        raise TypeError(f"target must be a class number, or one for each image, got {target!r}")
+    return given * len(x) if len(given) == 1 else given
+
+
+def make_plan(method: MoreauGrad, target: int, options: CertifyOptions) -> Plan:
+    """The recipe and rho of one image; refuses what is not sound. Runs no network."""
+    assume, problem, noise = options.assume, options.problem, method.smoothing
+    if problem.centred:
+        _check_centred(method, assume)
+        known = KnownScore(Odds.bounds)
+    else:
+        known = gather_knowledge(method, target, assume)
+    recipe = choose_recipe(assume.recipe, known, noise)
+    least = 64 if recipe in SAMPLED else 4
+    if options.noise.samples < least:
+        raise ValueError(
+            f"samples must be at least {least} under noise, got {options.noise.samples}; thousands promise something"
+        )
+    if problem.grid is not None and recipe not in ("range", "local"):
+        raise ValueError(
+            f"grid is for recipes 'range' and 'local', which estimate few coordinates, got recipe={recipe!r}; drop it"
+        )
+    sigma = float(noise.sigma or 0.0) if noise else 0.0
+    lam, beta = known.bound_curvature(recipe, sigma)
+    if (method.weight is not None or method.share is not None) and math.isinf(beta):
+        raise ValueError(
+            "a map with a prior needs an upper bound of the curvature, got none; give curvature=(0, beta), or take "
+            "MoreauGrad, without a prior"
+        )
+    rho: Any = method.rho if problem.rho is None else problem.rho
+    if rho == CERTIFIED:
+        rho = problem.theta / lam if lam > 0 else method.rho  # of a convex score any is certified
+    if recipe != "local":  # which may certify more than what holds everywhere
+        theory.check_convexity(rho, lam)
+    return Plan(replace(method, rho=float(rho)), target, recipe, known, sigma, options)
+
+
+def _check_centred(method: MoreauGrad, assume: Assumptions) -> None:
+    """Odds are made of logits, and have a range only."""
+    if replace(assume, recipe=None) != Assumptions():
+        raise ValueError(
+            "centred=True has a score of its own, of which bounds, lipschitz, curvature and convex say nothing, got "
+            "one of them; drop it, or centred"
+        )
+    noisy = method.smoothing is not None and not method.smoothing.fixed
+    if method.score not in ("logit", "prob") or not noisy or assume.recipe not in (None, "range", "local"):
+        raise ValueError(
+            f"centred=True takes the odds of logits under fresh noise, got score={method.score!r} and "
+            f"recipe={assume.recipe!r}; take score='logit', Smoothing(sigma=...) and recipe='local'"
+        )

@@ -1,209 +1,304 @@
-"""What was measured of one map, and the certificate of any epsilon that follows from it."""
+"""The measurement of one image's map: its solution, the gradient there, and how far that may be from the truth.
+
+How a solution is found does not matter, how it is judged does. Everything that a method chose from the input (eta of a
+requested sparsity, superpixels) is frozen here. Noise is fresh, its samples independent, not in pairs, from a generator
+seeded by the system unless the caller insists: who knows it may adapt to it.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
+import torch
+from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
-from moreaugrad.certificates import checks_theory as conditions
-from moreaugrad.certificates import checks_units as units_rules
+from moreaugrad import validate
 from moreaugrad.certificates import theory
-from moreaugrad.certificates.assumptions import RECIPES, Facts
-from moreaugrad.certificates.certificate import Certificate
 from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.types import Images
+from moreaugrad.envelope.priors_group import Group
+from moreaugrad.envelope.priors_l1 import L1
+from moreaugrad.envelope.priors_zero import Zero
+from moreaugrad.methods.moreau import MoreauGrad
+from moreaugrad.model.bounded import Odds, log_odds
+from moreaugrad.model.noise import antithetic, settle
+from moreaugrad.model.prepared import Engine, numerics
+from moreaugrad.model.prepared import settle as precision_for
+from moreaugrad.model.score import KINDS
+from moreaugrad.types import Images, Prior
+
+KNOWN_PRIORS = (Zero, L1, Group)
+ROUNDS = 4  # of the fixed point; each forgets 1 - rho * lam of the error of the last
+WIDTH = 0.3  # of the centred odds, in standard deviations under the noise: narrower is nearly a vote
+PHOTO = 3 * 224 * 224
+
+
+@dataclass(frozen=True, slots=True)
+class Subspace:
+    """Where displacements live: all entries of an image, or P q, each channel constant on cells x cells blocks.
+
+    P'P = 1, so that lengths are those of the pattern.
+    """
+
+    image: tuple[int, ...]  # channels, height, width; any shape without cells
+    cells: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.cells is None:
+            return
+        validate.at_least("grid", self.cells, 1)
+        if len(self.image) != 3 or self.image[1] % self.cells or self.image[2] % self.cells:
+            raise ValueError(
+                f"grid must divide the height and width of (channels, height, width), got {self.cells} for {self.image}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.image if self.cells is None else (self.image[0], self.cells, self.cells)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def project(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+        if self.cells is None:
+            return x
+        block = self.image[1] // self.cells, self.image[2] // self.cells
+        return F.avg_pool2d(x, block) * math.sqrt(math.prod(block))
+
+    def embed(self, q: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+        if self.cells is None:
+            return q
+        block = self.image[1] // self.cells, self.image[2] // self.cells
+        return q.repeat_interleave(block[0], 2).repeat_interleave(block[1], 3) / math.sqrt(math.prod(block))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Constants:
-    """Curvature where it matters, and the Lipschitz constant of the map there; inf: no certificate."""
+class Estimate:
+    """A mean gradient of one image, in the space of displacements and in float64, and how far it may be off."""
 
-    lam: float
-    beta: float
-    lip: float
+    gradient: Images
+    error: float
+
+
+Estimator: TypeAlias = Callable[[Images, int], Estimate]  # of the gradient at a point, from so many fresh samples
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
-    """One image's solution, judged on fresh noise. The map is prox(gradient), one step beyond the solution."""
+class SampledScore:
+    """One image's class score under noise of a fixed sigma, to be averaged again and again on new draws."""
 
-    recipe: str
-    facts: Facts
-    problem: Envelope  # of the one image; its prior and rho
-    gradient: Images  # of the score at the solution, in the space of displacements
+    run: Callable[[Images], Any]  # rows -> the network's outputs
+    kind: str
+    target: int
+    sigma: float
+    generator: torch.Generator
+    odds: Odds | None = None  # in place of the score
+
+    def mean_gradient(self, y: Images, samples: int, L: float, alpha: float) -> Estimate:
+        """Mean of the gradients at y, of an L-Lipschitz score: two bounds of its error, both held at once.
+
+        The plain one at alpha/2; the one that knows the variance at alpha/4, and its variance at alpha/4.
+        """
+        total, halves, longest = torch.zeros_like(y, dtype=torch.float64), [], 0.0
+        for rows, _ in self._draw(y, samples):
+            grads = self.gradients(rows)
+            longest = max(longest, float(grads.flatten(1).norm(dim=1).max()))
+            total += grads.double().sum(0, keepdim=True)
+            even = grads[: len(grads) // 2 * 2].flatten(1)
+            halves.append((even[0::2] - even[1::2]).double().square().sum(1) / 2)
+        if not longest <= L * (1 + 1e-4):
+            raise ValueError(
+                f"lipschitz must bound every gradient, got {L:g}, but one of length {longest:.6g} occurred"
+            )
+        variance = theory.variance_bound(torch.cat(halves), L, alpha / 4)
+        plain, aware = theory.err_backprop(L, samples, alpha / 2), theory.err_bernstein(L, variance, samples, alpha / 4)
+        return Estimate(total / samples, min(plain, aware))
+
+    def score_function(
+        self, y: Images, samples: int, bounds: tuple[float, float], alpha: float, space: Subspace
+    ) -> Estimate:
+        """(1/(m sigma)) sum (f(y + sigma z) - middle) P'z: needs the range of f alone, and no gradient."""
+        middle, least, most = sum(bounds) / 2, bounds[1], bounds[0]
+        total = torch.zeros((1, *space.shape), dtype=torch.float64, device=y.device)
+        for rows, noise in self._draw(y, samples):
+            values = self.values(rows)
+            least, most = min(least, float(values.min())), max(most, float(values.max()))
+            weighted = ((values - middle).view(-1, *[1] * (y.ndim - 1)) * noise).sum(0, keepdim=True)
+            total += space.project(weighted).double()
+        slack = 1e-3 * (bounds[1] - bounds[0])  # float32, and float16 more, lets a softmax leave [0, 1] by so little
+        if not (least >= bounds[0] - slack and most <= bounds[1] + slack):
+            raise ValueError(
+                f"bounds must hold every score, got {bounds}, but scores {least:.6g} to {most:.6g} occurred"
+            )
+        error = theory.err_stein(space.size, samples, alpha, self.sigma, bounds[1] - bounds[0])
+        return Estimate(total / (samples * self.sigma), error)
+
+    def interval(self, x: Images, samples: int, bounds: tuple[float, float], alpha: float) -> tuple[float, float]:
+        """Where the mean score at x lies, as shares of its range."""
+        low, width = bounds[0], bounds[1] - bounds[0]
+        total = sum(float(self.values(rows).double().clamp(*bounds).sum()) for rows, _ in self._draw(x, samples))
+        return theory.kl_interval(min(max((total / samples - low) / width, 0.0), 1.0), samples, alpha)
+
+    def centre_odds(self, x: Images, samples: int, network: Any) -> Odds:
+        """The odds as a score that uses its range up at x: centred there, as wide as the noise makes them."""
+        found = [log_odds(self._outputs(rows))[:, self.target] for rows, _ in self._draw(x, samples)]
+        values = torch.cat(found).double()
+        spread = float(values.std())
+        return Odds(network, float(values.median()), WIDTH * spread if spread > 0 else 1.0)
+
+    def gradients(self, rows: Images) -> Images:
+        """The gradient of every row; of half of them at a time where not all fit."""
+        try:
+            with torch.inference_mode(False), torch.enable_grad():
+                rows = rows.detach().clone().requires_grad_()
+                score = KINDS[self.kind](self._outputs(rows))[:, self.target]
+                validate.differentiable(score)
+                (grad,) = torch.autograd.grad(score.sum(), rows, allow_unused=True)
+        except torch.OutOfMemoryError:
+            if len(rows) == 1:
+                raise
+            return torch.cat([self.gradients(some) for some in rows.split(len(rows) // 2)])
+        validate.dependent(grad)
+        return grad.detach()
+
+    def values(self, rows: Images) -> Tensor:
+        """The score of every row, without a gradient."""
+        read = KINDS[self.kind] if self.odds is None else self.odds.of_logits
+        try:
+            with torch.no_grad():
+                return read(self._outputs(rows))[:, self.target]
+        except torch.OutOfMemoryError:
+            if len(rows) == 1:
+                raise
+            return torch.cat([self.values(some) for some in rows.split(len(rows) // 2)])
+
+    def _outputs(self, rows: Images) -> Tensor:
+        with numerics("float32", True) if rows.is_cuda else nullcontext():
+            return validate.output(self.run(rows), len(rows)).to(rows.dtype)
+
+    def _draw(self, y: Images, samples: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Noisy copies of y, a chunk at a time, and their noise. The size of a chunk decides what a seed draws."""
+        most = max(2, min(2048 if y.is_cuda else 256, int((512 if y.is_cuda else 4) * PHOTO / y[0].numel())))
+        for start in range(0, samples, most):
+            shape = (min(most, samples - start), *y.shape[1:])
+            noise = torch.empty(shape, dtype=y.dtype, device=y.device).normal_(generator=self.generator)
+            yield y + self.sigma * noise, noise
+
+
+def make_runner(method: MoreauGrad, x: Images, classes: list[int], coarse: bool) -> Callable[[Images], Any]:
+    """What runs the network. Constants of a network hold for what it computes exactly, so it is run itself; only a
+    range may be certified in a `coarse` precision, which is the method's."""
+    validate.evaluating(method.forward_func)
+    network: Any = method.forward_func
+    with torch.no_grad():
+        output = validate.output(network(x), 1)
+    validate.target_fits(classes, tuple(output.shape), method.score)
+    validate.finite_score(KINDS[method.score](output.to(x.dtype))[:, classes[0]])
+    if not coarse:
+        return network  # type: ignore[no-any-return]
+    engine = Engine(network, precision_for(method.precision, (x,)), False)
+    engine.prepare((x,), (), output)
+    return lambda rows: engine((rows,), [])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Measurement:
+    """A solution, judged by the gradient of the score there. The map is one step beyond it, prox(gradient)."""
+
+    prior: Prior
+    rho: float
     eta: Tensor
+    gradient: Images  # in the space of displacements
     residual: float  # |delta - prox(-rho gradient)|/rho
     reach: float  # |delta|
     sampling: float  # the gradient is no further from the truth
-    sigma: float | None
-    samples: int
-    alpha: float
-    method: Any
-    target: Any
-    k: int | None = None
-    units: str = "pixels"
-    compared: str = "ideal"
-    shape: tuple[int, ...] = ()  # of the input
-    interval: tuple[float, float] | None = None  # of the mean score at the input, as shares of its range
-
-    @property
-    def on_grid(self) -> bool:
-        return tuple(self.gradient.shape[1:]) != self.shape
-
-    @property
-    def penalised(self) -> bool:
-        return bool(self.eta > 0)
-
-    @property
-    def restricted(self) -> bool:
-        """Whether displacements are penalised, or held to patterns of a grid, which is a convex prior like another."""
-        return self.penalised or self.on_grid
+    method: Any  # frozen
+    on_grid: bool = False
+    interval: tuple[float, float] = (0.0, 1.0)  # of the mean score at the input, as shares of its range
 
     @property
     def map(self) -> Images:
-        return self.problem.map(self.problem.prox(-self.problem.rho * self.gradient, self.eta))
+        return -self.prior.prox(-self.rho * self.gradient, self.rho * self.eta) / self.rho
 
-    def everywhere(self) -> Constants:
-        """Constants that hold at all inputs."""
-        lam, beta = bends(self.recipe, self.facts, self.sigma)
-        rho = self.problem.rho
-        if self.recipe == "local" and rho * lam >= 1:
-            return Constants(lam, beta, math.inf)
-        return Constants(lam, beta, self._lip(lam, beta))
+    @property
+    def penalised(self) -> bool:
+        """A prior from outside may act at eta = 0 too, as the indicator of a set does."""
+        return bool(self.eta > 0) or type(self.prior) not in KNOWN_PRIORS
 
-    def near(self, epsilon: float) -> Constants:
-        """Constants that hold between inputs within epsilon of this one; never worse than everywhere."""
-        whole, rho = self.everywhere(), self.problem.rho
-        if self.recipe == "local":
-            assert self.interval is not None
-            assert self.sigma is not None
-            width = self.facts.width
-            for _ in range(50):  # a ball that holds the solution too, or its error has no constant there
-                found = theory.local_certificate(*self.interval, self.sigma, rho, epsilon, self.restricted, width)
-                if self.reach <= found.radius:
-                    break
-                epsilon += self.reach - found.radius
-            inside = self.reach <= found.radius
-            return Constants(found.lam, found.beta, found.lip) if inside and found.lip < whole.lip else whole
-        if self.recipe == "lipschitz":
-            return self._steep(epsilon, whole)
-        return whole
 
-    def _steep(self, epsilon: float, whole: Constants) -> Constants:
-        """Near a solution with a long gradient a Lipschitz score bends less.
+def measure_exactly(method: MoreauGrad, x: Images, score: SampledScore) -> Measurement:
+    """The method's own solution of a deterministic problem, judged by its gradient."""
+    precision = "float32" if x.dtype == torch.float32 else None
+    # the noise is part of the function: the same at x and at x'
+    method = replace(method, seed=settle(method.seed), precision=precision)
+    found = method.explain(x, score.target)
+    at, noise = x + found.delta, method.smoothing
+    if noise is None:
+        gradient = score.gradients(at)
+    else:
+        seed: Any = method.seed
+        rows = at + noise.scale(x) * antithetic(tuple(x.shape[1:]), noise.samples, seed, 0, x)
+        gradient = torch.cat([score.gradients(some) for some in rows.split(256)]).mean(0, keepdim=True)
+    sure = Estimate(gradient.double(), 0.0)
+    return _judge(method, find_prior(method, x), found.delta.double(), found.eta.double(), sure)
 
-        Solutions of inputs within epsilon lie within (1 + rho lip) epsilon of that of x, which lies within
-        rho * (error of delta) of where the gradient was measured; each round may use the constants of the last.
-        """
-        L, rho, sigma = self.facts.lipschitz, self.problem.rho, self.sigma
-        assert L is not None
-        assert sigma is not None
-        length = min(L, max(0.0, float(self.gradient.norm()) - self.sampling))
-        off = rho * theory.map_error(self.residual, self.sampling, rho, whole.lam, whole.beta, self.penalised)
-        found = whole
-        for _ in range(20):
-            radius = (1 + rho * found.lip) * epsilon + off
-            lam = min(found.lam, theory.lam_steep(length, radius, L, sigma))
-            if not lam < found.lam * (1 - 1e-6):
-                break
-            found = Constants(lam, lam, self._lip(lam, lam))
-        return found
 
-    def certificate(self, epsilon: float) -> Certificate:
-        conditions.radius(epsilon)
-        here, rho = self.near(epsilon), self.problem.rho
-        error = self._error(here)
-        twice = 2 if self.compared == "computed" else 1
-        budget = here.lip * epsilon + twice * error if math.isfinite(here.lip) else math.inf
-        found = self.map
-        norm = float(found.double().norm())
-        ratio = min(1.0, budget / norm) if norm > 0 else 1.0
-        sizes = self.sizes(found)[0].double().cpu()
-        k = units_rules.share_of_top(self.k, sizes.numel())
-        k = max(1, min(k, int((sizes > 0).sum())))  # zeros are not above each other
-        return Certificate(
-            recipe=self.recipe,
-            assumption=RECIPES[self.recipe],
-            compared=self.compared,
-            epsilon=epsilon,
-            alpha=self.alpha * twice,
-            sigma=self.sigma,
-            samples=self.samples,
-            rho=rho,
-            lam=here.lam,
-            beta=here.beta,
-            lipschitz=here.lip,
-            residual=self.residual,
-            sampling=self.sampling,
-            error=error,
-            budget=budget,
-            norm=norm,
-            units="cells" if self.on_grid and self.units == "pixels" else self.units,
-            k=k,
-            total=sizes.numel(),
-            overlap=theory.topk_overlap(sizes, k, budget) if norm > 0 else 0,
-            members=theory.topk_members(sizes, k, budget),
-            distance=theory.normalised_distance(budget, norm),
-            cosine=math.sqrt(max(0.0, 1 - ratio**2)) if ratio < 1 else -1.0,
-            map=found[0],
-            method=self.method,
-            target=self.target,
-            scores=self.sizes,
-            kept=self.problem.prior.units,
-            again=self.certificate,
-            **self._support(found, budget, epsilon, here),
+def measure_on_noise(method: MoreauGrad, x: Images, samples: int, estimate: Estimator, space: Subspace) -> Measurement:
+    """The fixed point delta = prox(-rho gradient), a few rounds of it; the last estimate, the largest, judges it."""
+    delta = torch.zeros((1, *space.shape), dtype=torch.float64, device=x.device)
+    prior = find_prior(method, x, space)
+    few = max(2, samples // (4 * ROUNDS))
+    for _ in range(ROUNDS):
+        u = -method.rho * estimate(x + space.embed(delta).to(x.dtype), few).gradient
+        delta = prior.prox(u, method.rho * _choose_eta(method, prior, u))
+    fresh = estimate(x + space.embed(delta).to(x.dtype), max(2, samples - ROUNDS * few))
+    eta = _choose_eta(method, prior, -method.rho * fresh.gradient)  # a share is that of the reported map
+    return replace(_judge(method, prior, delta, eta, fresh), on_grid=space.cells is not None)
+
+
+def _choose_eta(method: MoreauGrad, prior: Prior, u: Images) -> Tensor:
+    if method.share is None:
+        return u.new_full((1,), float(method.weight or 0.0))
+    return Envelope(None, prior, method.rho, u, keep=method.share).weight(u)  # type: ignore[arg-type]
+
+
+def _judge(method: MoreauGrad, prior: Prior, delta: Images, eta: Tensor, fresh: Estimate) -> Measurement:
+    if not bool(torch.isfinite(fresh.gradient).all()):
+        raise ValueError("the map must be finite to be certified, got NaN or infinity; check the network's outputs")
+    residual = float((delta - prior.prox(-method.rho * fresh.gradient, method.rho * eta)).norm()) / method.rho
+    frozen: dict[str, Any] = {"eta": float(eta), "sparsity": None} if hasattr(method, "eta") else {}
+    if type(prior) is Group and hasattr(method, "groups"):
+        frozen["groups"] = prior.labels[0]
+    method = replace(method, **frozen)
+    return Measurement(prior, method.rho, eta, fresh.gradient, residual, float(delta.norm()), fresh.error, method)
+
+
+def find_prior(method: MoreauGrad, x: Images, space: Subspace | None = None) -> Prior:
+    """The method's own prior on the displacements that are certified; refused unless it is convex.
+
+    The constants hold for every convex prior and for no other. What a known prior says of itself, a subclass of it,
+    which may compute anything else, must say again.
+    """
+    if space is not None and space.cells is not None:
+        groups = getattr(method, "groups", None)
+        if groups is not None and not (isinstance(groups, int) and groups == space.cells):
+            raise ValueError(
+                "groups must be the cells of the grid in a certificate with grid=, got labels; give the same number"
+            )
+        x = x.new_zeros(1, *space.shape)
+    prior = method.prior(SimpleNamespace(x=x, images=len(x), part=lambda value: value))  # type: ignore[arg-type]
+    kind = type(prior)
+    own = any("convex" in vars(each) for each in kind.__mro__ if each not in KNOWN_PRIORS)
+    if kind not in KNOWN_PRIORS and not (own and getattr(prior, "convex", None) is True):
+        raise ValueError(
+            f"the prior must be convex to be certified, got {kind.__name__}, which does not say so; give its class "
+            "`convex = True` if it is, and if `prox` is its exact proximal map"
         )
-
-    def _error(self, here: Constants) -> float:
-        """How far the map is from the ideal one: prox is 1-Lipschitz, and a step forgets part of the residual."""
-        if not math.isfinite(here.lip):
-            return math.inf
-        forgets = self.problem.rho * here.lip
-        return (1 + forgets) * self.sampling + forgets * self.residual
-
-    def _support(self, found: Images, budget: float, epsilon: float, here: Constants) -> dict[str, Any]:
-        """Non-zeros that stay and zeros that may enter, for maps with a prior."""
-        if not self.penalised:
-            return {}
-        rho, prior = self.problem.rho, self.problem.prior
-        sizes, pull = prior.units(found)[0], prior.units(self.gradient.to(found.dtype))[0]
-        slack = (self.eta.to(pull) - pull)[sizes == 0]
-        dual = math.inf
-        if math.isfinite(here.lip):
-            whole = self.everywhere() if self.recipe != "local" else here
-            off = theory.map_error(self.residual, self.sampling, rho, whole.lam, whole.beta)
-            off = theory.dual_error(self.sampling, off, rho, whole.lam, whole.beta)
-            dual = theory.lip_dual(rho, here.lam, here.beta) * epsilon + off * (2 if self.compared == "computed" else 1)
-        return {
-            "active": int((sizes > 0).sum()),
-            "survivors": theory.support_survivors(sizes, budget),
-            "entrants": theory.support_entrants(slack, dual),
-            "dual_budget": dual,
-        }
-
-    def sizes(self, found: Images) -> Tensor:
-        """What is ranked: one size per unit."""
-        if self.units == "groups":
-            return self.problem.prior.units(found)
-        return found.abs().flatten(1) if self.units == "entries" else found.norm(dim=1).flatten(1)
-
-    def _lip(self, lam: float, beta: float) -> float:
-        rho = self.problem.rho
-        return theory.lip_prox(rho, lam, beta) if self.restricted else theory.lip_vanilla(rho, lam, beta)
-
-
-def bends(recipe: str, facts: Facts, sigma: float | None) -> tuple[float, float]:
-    """lam and beta of the score that is explained, at all inputs; the smallest where several are known."""
-    if recipe in ("smooth", "convex"):
-        assert facts.curvature is not None
-        return facts.curvature
-    assert sigma is not None
-    found = [theory.lam_range(*facts.bounds, sigma)] if facts.bounds is not None else []
-    if facts.lipschitz is not None:
-        found.append(theory.lam_lipschitz(facts.lipschitz, sigma))
-    if facts.curvature is not None:
-        found.append(max(facts.curvature))
-    return min(found), min(found)
+    return prior

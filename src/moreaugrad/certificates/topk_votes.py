@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from moreaugrad.certificates import checks_units as units_rules
 from moreaugrad.certificates import theory
-from moreaugrad.certificates.certificate import Certificate
+from moreaugrad.certificates.assumptions import FreshNoise, ReportOptions
+from moreaugrad.certificates.certificate import Certificate, MapAccuracy, MapChange, MapConstants, TopKGuarantee
 from moreaugrad.methods.sparsified import SparsifiedSmoothGrad
 from moreaugrad.model.noise import Smoothing
 from moreaugrad.types import Images
@@ -19,47 +18,41 @@ from moreaugrad.types import Images
 ASSUMPTION = "an average of maps in [0, 1] over noise, whatever the network is"
 
 
-def ranked(method: SparsifiedSmoothGrad, x: Images, target: Any, asked: Any) -> Callable[[float], Certificate]:
+def certify_ranks(
+    method: SparsifiedSmoothGrad, x: Images, target: int, noise: FreshNoise, report: ReportOptions, seed: int
+) -> Callable[[float], Certificate]:
     """The certificates of one image. Its noise is fresh, in antithetic pairs, of which each counts as one sample."""
-    samples, alpha, units, compared = asked.samples, asked.alpha, asked.units, asked.compared
-    smoothing = Smoothing(sigma=method.smoothing.sigma, samples=samples // 2 * 2)
-    seed = int(torch.randint(2**62, (), generator=asked.generator, device=asked.generator.device))
+    sigma, samples, units = float(method.smoothing.sigma or 0.0), noise.samples, report.units or "pixels"
+    smoothing = Smoothing(sigma=sigma, samples=samples // 2 * 2)
     found = replace(method, smoothing=smoothing, seed=seed).attribute(x, target).double()
-    sizes = _sizes(found, units)
-    k = units_rules.share_of_top(asked.k, sizes.shape[1])
-    k = max(1, min(k, int((sizes > 0).sum())))  # zeros are not above each other
-    sigma = method.smoothing.sigma
-    assert sigma is not None
-    pair = "empirical" if compared == "computed" else "population"
-    proof = theory.topk_certificate(
-        sizes[0], k, sigma, samples // 2, alpha, "hoeffding" if pair == "empirical" else "kl", compared=pair
-    )
+    sizes = _rank(found, units)[0]
+    k = report.choose_k(sizes)
+    pair = "empirical" if report.compared == "computed" else "population"
+    bound = "hoeffding" if pair == "empirical" else "kl"
+    proof = theory.topk_certificate(sizes, k, sigma, samples // 2, noise.alpha, bound, compared=pair)
 
     def certificate(epsilon: float) -> Certificate:
+        overlap = proof.overlap(epsilon)
         return Certificate(
             recipe="ranks",
             assumption=ASSUMPTION,
-            compared=compared,
+            compared=report.compared,
             epsilon=epsilon,
             alpha=1 - proof.confidence,
-            sigma=sigma,
-            samples=samples,
-            norm=float(found.norm()),
-            units=units,
-            k=k,
-            total=sizes.shape[1],
-            overlap=proof.overlap(epsilon),
             map=found[0],
             method=method,
             target=target,
-            scores=lambda other: _sizes(other, units),
-            again=certificate,
+            constants=MapConstants(sigma),
+            accuracy=MapAccuracy(samples),
+            change=MapChange(norm=float(found.norm())),
+            topk=TopKGuarantee(units, k, sizes.numel(), overlap, sizes=lambda maps: _rank(maps, units)),
+            restate=certificate,
         )
 
     return certificate
 
 
-def _sizes(found: Images, units: str) -> Tensor:
+def _rank(maps: Images, units: str) -> Tensor:
     """A mean over channels stays in [0, 1], a maximum would not be an average over noise."""
-    flat = found.flatten(1) if units == "entries" else found.mean(1).flatten(1)
+    flat = maps.flatten(1) if units == "entries" else maps.mean(1).flatten(1)
     return torch.clamp(flat, 0, 1)

@@ -18,12 +18,11 @@ from PIL import Image
 from torch import Tensor
 
 from moreaugrad.attacks.topk import TopK
-from moreaugrad.certificates import theory
-from moreaugrad.certificates.assumptions import Facts, choose, gather
+from moreaugrad.certificates import assumptions, theory
+from moreaugrad.certificates.assumptions import KnownScore, group_options
 from moreaugrad.certificates.certificate import Certificate
-from moreaugrad.certificates.certify import certify
-from moreaugrad.certificates.lipschitz_bounds import smoothness
-from moreaugrad.certificates.subspace import space_of
+from moreaugrad.certificates.certify import certify, make_plan
+from moreaugrad.certificates.measurement import Subspace
 from moreaugrad.cli import certify_report
 from moreaugrad.cli.certify import CERTIFIED, EXACT, RANKS, CertifyOptions
 from moreaugrad.cli.options import class_number
@@ -32,6 +31,7 @@ from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods.moreau import GroupSparseMoreauGrad, MoreauGrad
 from moreaugrad.methods.options import make_method
 from moreaugrad.model.bounded import Clipped, Odds, Votes
+from moreaugrad.model.lipschitz_bounds import lipschitz_bounds
 from moreaugrad.model.noise import apart
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.pixels import in_pixels
@@ -88,9 +88,9 @@ def certify_picture(
         log.warning(case.forecast)
     began = perf_counter()
     with terminal.busy(f"certifying {typed.method}"):
-        (certificate,) = certify(case.method, x, case.target, typed.epsilon, **case.terms)
+        (certificate,) = certify(case.method, x, case.target, typed.epsilon, **group_options(case.terms))
         seconds = {"certificate": round(perf_counter() - began, 3)}
-        pointless = case.forecast or not typed.attack_steps or not certificate.at(0).overlap
+        pointless = case.forecast or not typed.attack_steps or not certificate.at(0).topk.overlap
         trials = () if pointless else try_certificate(case, certificate)
     seconds["all"] = round(perf_counter() - began, 3)
     facts = certify_report.collect_facts(case, clip, certificate, trials, seconds)
@@ -117,14 +117,12 @@ def open_case(
     method = make_method(typed.method, network, given)
     if typed.method == RANKS:
         return Case(classifier, method, x, target, typed, terms)
-    facts = Facts(Odds.bounds)
-    if not typed.centred:
-        known = Facts(terms["bounds"], convex=typed.convex)
-        facts = gather(method, target, known, terms["lipschitz"], terms["curvature"])
-    recipe = choose(typed.recipe, facts, method.smoothing)
-    rho = terms["rho"] or (None if recipe == "convex" else CERTIFIED)  # of a convex score every rho is certified
-    terms = {**terms, "recipe": recipe, "rho": rho}
-    return Case(classifier, method, x, target, typed, terms, forecast_vacuous(x, recipe, facts, typed))
+    terms = {**terms, "rho": CERTIFIED if terms["rho"] is None else terms["rho"]}
+    plan = make_plan(method, target, assumptions.CertifyOptions(**group_options(terms)))
+    if typed.rho is None and not plan.known.bound_curvature(plan.recipe, plan.sigma)[0] > 0:
+        terms["rho"] = None  # every rho is certified
+    terms["recipe"] = plan.recipe
+    return Case(classifier, method, x, target, typed, terms, forecast_vacuous(x, plan.recipe, plan.known, typed))
 
 
 def choose_score(typed: CertifyOptions, classifier: Classifier, target: int) -> str | None:
@@ -136,21 +134,19 @@ def choose_score(typed: CertifyOptions, classifier: Classifier, target: int) -> 
     if typed.centred or typed.recipe in ("range", "local"):
         return "prob"
     try:
-        known = smoothness(classifier, of=target)
+        known = lipschitz_bounds(classifier, of=target)
     except (TypeError, ValueError):  # a layer without constants
         return "prob"
     return "logit" if typed.noise is not None or math.isfinite(known.curvature) else "prob"
 
 
-def forecast_vacuous(x: Tensor, recipe: str, facts: Facts, typed: CertifyOptions) -> str | None:
+def forecast_vacuous(x: Tensor, recipe: str, known: KnownScore, typed: CertifyOptions) -> str | None:
     """Why the certificate must be vacuous, if the error of sampling alone exceeds every gradient there can be."""
-    if recipe not in ("range", "local") or facts.bounds is None or typed.noise is None:
+    if recipe not in ("range", "local") or known.bounds is None or typed.noise is None:
         return None
-    if not facts.bounds[0] < facts.bounds[1] or typed.samples < 1:
-        return None  # which `certify` refuses
-    size = space_of(x, typed.grid).size
-    error = theory.err_stein(size, typed.samples, typed.alpha, typed.noise, facts.width)
-    longest = theory.gradient_cap(*facts.bounds, typed.noise)
+    size = Subspace(tuple(x.shape[1:]), typed.grid).size
+    error = theory.err_stein(size, typed.samples, typed.alpha, typed.noise, known.width)
+    longest = theory.gradient_cap(*known.bounds, typed.noise)
     if error <= longest:
         return None
     needed = typed.samples * (error / longest) ** 2
@@ -167,13 +163,13 @@ def forecast_vacuous(x: Tensor, recipe: str, facts: Facts, typed: CertifyOptions
 
 def try_certificate(case: Case, certificate: Certificate) -> tuple[Trial, ...]:
     """The input itself on new noise, where there is any, and the best attack found of each length."""
-    found = [_measure(case, certificate, NOISE_ALONE, 0.0, case.x, 0)] if certificate.samples else []
+    found = [_measure(case, certificate, NOISE_ALONE, 0.0, case.x, 0)] if certificate.accuracy.samples else []
     scout = make_cheap(case, certificate)
     top = _find_top(scout, case, certificate, case.x)
     for number, multiple in enumerate(MULTIPLES if certificate.epsilon > 0 else (), 1):
         epsilon = multiple * certificate.epsilon
         kind, at = min(
-            propose_changes(scout, case, certificate.k / top.numel(), epsilon),
+            propose_changes(scout, case, certificate.topk.k / top.numel(), epsilon),
             key=lambda each: int((top & _find_top(scout, case, certificate, each[1])).sum()),
         )
         found.append(_measure(case, certificate, kind, epsilon, at, number))
@@ -217,19 +213,19 @@ def make_cheap(case: Case, certificate: Certificate) -> Any:
 
 def _find_top(scout: Any, case: Case, certificate: Certificate, at: Tensor) -> Tensor:
     found = scout.attribute(at, case.target).detach()
-    return certificate.top(space_of(at, case.typed.grid).project(found)[0].to(certificate.map))
+    return certificate.top(Subspace(tuple(at.shape[1:]), case.typed.grid).project(found)[0].to(certificate.map))
 
 
 def _measure(case: Case, certificate: Certificate, kind: str, epsilon: float, at: Tensor, number: int) -> Trial:
     """The map of the changed input by the same terms, with everything frozen that was found at the input itself."""
-    method, terms = certificate.method, {**case.terms, "k": certificate.k}
+    method, terms = certificate.method, {**case.terms, "k": certificate.topk.k}
     if case.typed.method != RANKS:
         terms |= {"rho": None, "centred": False}  # the method has both
     if isinstance(method, GroupSparseMoreauGrad) and terms["grid"] is not None:
         method = replace(method, groups=terms["grid"])
     if terms["seed"] is not None:
         terms["seed"] = apart(terms["seed"], 10 + number)  # not the noise that the certificate knows
-    (other,) = certify(method, at, case.target, 0.0, **terms)
+    (other,) = certify(method, at, case.target, 0.0, **group_options(terms))
     length = float((at - case.x).double().norm())
-    promised = certificate.at(max(epsilon, length)).overlap
+    promised = certificate.at(max(epsilon, length)).topk.overlap
     return Trial(kind, epsilon, length, certificate.overlap_with(other.map), promised)

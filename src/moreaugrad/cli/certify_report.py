@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +25,6 @@ ANY = "any"  # in place of an infinite radius
 NOISE_ALONE = "new noise"  # the trial without a change
 POINTS = 61
 FAR, NEAR = 1e9, 1e-12  # a guarantee beyond is one for all changes, below it one for none
-_OBJECTS = ("members", "map", "method", "target", "scores", "kept", "again")  # not for JSON as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Curve:
 
 def make_curve(certificate: Certificate) -> Curve:
     """From 0 to three times the asked epsilon; to where the guarantee ends if epsilon is 0. Runs no network."""
-    k, asked = certificate.k, certificate.epsilon
+    k, asked = certificate.topk.k, certificate.epsilon
     radii = {name: find_radius(certificate, count) for name, count in (("all", k), ("half", -(-k // 2)), ("one", 1))}
     last = -1.0 if radii["one"] is None else radii["one"]
     end = 3 * asked or (1.2 * last if 0 < last < math.inf else 1.0)
@@ -51,7 +50,7 @@ def make_curve(certificate: Certificate) -> Curve:
         steps = [start * (end / start) ** (i / (POINTS - 1)) for i in range(POINTS)]
     jumps = [each for each in radii.values() if each is not None and steps[0] <= each <= end]
     epsilons = sorted({*steps, *jumps, asked} if steps[0] <= asked else {*steps, *jumps})
-    overlaps = [certificate.at(each).overlap if each <= 1.002 * last else 0 for each in epsilons]
+    overlaps = [certificate.at(each).topk.overlap if each <= 1.002 * last else 0 for each in epsilons]
     return Curve(epsilons, overlaps, radii, logarithmic)
 
 
@@ -59,7 +58,7 @@ def find_radius(certificate: Certificate, count: int) -> float | None:
     """The longest change, to a thousandth, that leaves this many of the top units."""
 
     def holds(epsilon: float) -> bool:
-        return certificate.at(epsilon).overlap >= count
+        return certificate.at(epsilon).topk.overlap >= count
 
     if not holds(0.0):
         return None
@@ -86,7 +85,7 @@ def collect_facts(
     chances = predict_logits(case.classifier, case.x).double().softmax(1)[0].cpu()
     typed, curve = case.typed, make_curve(found)
     eta = getattr(found.method, "eta", None)
-    frozen = {"rho": found.rho, "eta": eta if isinstance(eta, float) else None}  # at this input
+    frozen = {"rho": found.constants.rho, "eta": eta if isinstance(eta, float) else None}  # at this input
     asked = {name: getattr(typed, name) for name in ("method", "epsilon", "score", "votes", "pixels", "attack_steps")}
     return {
         "model": case.classifier.name,
@@ -99,11 +98,11 @@ def collect_facts(
         "probability_of_target": float(chances[case.target]),
         "vacuous": found.vacuous,
         "foreseen": case.forecast,
-        "certificate": {each.name: getattr(found, each.name) for each in fields(found) if each.name not in _OBJECTS},
+        "certificate": found.record(),
         "words": str(found),
         "map_shape": list(found.map.shape),
         "top": found.top(found.map).nonzero().flatten().tolist(),
-        "members": None if found.members is None else found.members.nonzero().flatten().tolist(),
+        "members": None if found.topk.members is None else found.topk.members.nonzero().flatten().tolist(),
         "radii": {name: ANY if each == math.inf else each for name, each in curve.radii.items()},
         "curve": {"epsilon": curve.epsilons, "overlap": curve.overlaps, "logarithmic": curve.logarithmic},
         "trials": [asdict(each) for each in trials],
@@ -122,7 +121,7 @@ def describe(known: Facts, *, case: Case, found: Certificate, trials: Sequence[T
     units = _units(case, found)
     first = f"{known['key']}: {_target(known)}, probability {known['probability_of_target']:.3f}"
     first += "" if known["predicted"] == known["target"] else f" (class {known['predicted']} is predicted)"
-    lines = [first, str(found), _describe_reach(known["radii"], found.k, units)]
+    lines = [first, str(found), _describe_reach(known["radii"], found.topk.k, units)]
     if trials:
         parts = ", ".join(
             f"{each.overlap} without a change, on new noise"
@@ -130,7 +129,7 @@ def describe(known: Facts, *, case: Case, found: Certificate, trials: Sequence[T
             else f"{each.overlap} at epsilon {each.epsilon:.3g} ({each.kind})"
             for each in trials
         )
-        lines.append(f"Tried: of the top {found.k} {units} there stayed {parts}.")
+        lines.append(f"Tried: of the top {found.topk.k} {units} there stayed {parts}.")
     if any(each.overlap < each.promised for each in trials):
         lines.append(
             "Fewer stayed than promised: the map of a changed input was measured with an error of its own, which "
@@ -155,12 +154,14 @@ def _describe_reach(radii: Mapping[str, Any], k: int, units: str) -> str:
 
 def draw(known: Facts, *, case: Case, found: Certificate, trials: Sequence[Trial]) -> Figure:
     """Input, map with its certified units, and the guarantee against epsilon."""
-    k, units = found.k, _units(case, found)
-    top, sure = (None if each is None else find_places(found, each) for each in (found.top(found.map), found.members))
-    assert found.scores is not None
-    shape = found.map.shape[1:]
-    sizes = found.scores(found.map[None])[0].view(shape) if found.units == "pixels" else found.map.norm(dim=0)
-    marked = plot.MarkedMap(sizes, top if found.norm else None, sure, _legend(found))
+    k, units = found.topk.k, _units(case, found)
+    top, sure = (
+        None if each is None else find_places(found, each) for each in (found.top(found.map), found.topk.members)
+    )
+    sizes = found.map.norm(dim=0)
+    if found.topk.units == "pixels":
+        sizes = found.topk.sizes(found.map[None])[0].view(sizes.shape)
+    marked = plot.MarkedMap(sizes, top if found.change.norm else None, sure, _legend(found))
     length = "pixels, 0..1" if case.typed.pixels else "units of the input"
     promise = plot.CertifiedCurve(
         known["curve"]["epsilon"],
@@ -172,11 +173,11 @@ def draw(known: Facts, *, case: Case, found: Certificate, trials: Sequence[Trial
         known["curve"]["logarithmic"],
         f"VACUOUS\nat {found.epsilon:g}" if found.vacuous else "",
     )
-    headline = f"at least {found.overlap} of the top {k} {units} stay"
+    headline = f"at least {found.topk.overlap} of the top {k} {units} stay"
     headline = f"VACUOUS, promises nothing: {headline}" if found.vacuous else headline
     title = f"{case.typed.method} by {found.recipe}, changes up to {found.epsilon:g}: {headline}"
-    noise = "no noise" if found.sigma is None else f"sigma {found.sigma:g}"
-    noise += "" if found.rho is None else f", rho {found.rho:.3g}"
+    noise = "no noise" if found.constants.sigma is None else f"sigma {found.constants.sigma:g}"
+    noise += "" if found.constants.rho is None else f", rho {found.constants.rho:.3g}"
     names = (f"input\n{shorten(_target(known))}", f"map of {units}\n{noise}")
     return plot.picture(to_picture(case.x, case.classifier), marked, promise, title, names)
 
@@ -185,7 +186,7 @@ def find_places(found: Certificate, chosen: Tensor) -> plot.Mask:
     """Which places (H, W) belong to the chosen units."""
     chosen = chosen.cpu()
     groups = getattr(found.method, "groups", None)
-    if found.units == "groups" and isinstance(groups, Tensor):
+    if found.topk.units == "groups" and isinstance(groups, Tensor):
         chosen = chosen[groups.cpu().reshape(-1)]
     if chosen.numel() == found.map.numel():
         chosen = chosen.view(found.map.shape).any(0)
@@ -195,16 +196,16 @@ def find_places(found: Certificate, chosen: Tensor) -> plot.Mask:
 
 def _legend(found: Certificate) -> tuple[str, str]:
     """What is known of each unit, and what of the rest together."""
-    if found.members is None:
-        return "", f"top {found.k}, of which at least {found.overlap} stay, but not known which"
-    sure = int(found.members.sum())
-    others = f"the other {found.k - sure} of the top {found.k}" if sure else f"top {found.k}"
-    more = f", of which at least {found.overlap - sure} stay" if found.overlap > sure else ""
-    return f"each surely stays: {sure} of the top {found.k}", others + more
+    if found.topk.members is None:
+        return "", f"top {found.topk.k}, of which at least {found.topk.overlap} stay, but not known which"
+    sure = int(found.topk.members.sum())
+    others = f"the other {found.topk.k - sure} of the top {found.topk.k}" if sure else f"top {found.topk.k}"
+    more = f", of which at least {found.topk.overlap - sure} stay" if found.topk.overlap > sure else ""
+    return f"each surely stays: {sure} of the top {found.topk.k}", others + more
 
 
 def _units(case: Case, found: Certificate) -> str:
-    return "cells" if case.typed.grid is not None and found.units == "pixels" else found.units
+    return "cells" if case.typed.grid is not None and found.topk.units == "pixels" else found.topk.units
 
 
 def _target(known: Facts) -> str:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from moreaugrad.certificates import checks_theory as rules
-from moreaugrad.validate import positive
+from moreaugrad.validate import number, positive
+
+
+def check_range(low: float, high: float) -> None:
+    for name, value in (("low", low), ("high", high)):
+        number(name, value)
+    if not (low < high and math.isfinite(high - low)):
+        raise ValueError(
+            f"low and high must be finite with low < high, got low={low!r} and high={high!r}; "
+            "a logit has no range: clip it, or take score='prob', whose range is 0 to 1"
+        )
 
 
 class Bounded(nn.Module):
@@ -24,15 +34,25 @@ class Bounded(nn.Module):
 
 
 class Clipped(Bounded):
-    """min(max(output, low), high) of a network: logits have no range, clipped ones do.
+    """`min(max(output, low), high)` of a network: logits have no range, clipped ones do.
 
-    A range around the logits that occur under the noise gives the strongest certificates; fix it before looking at
-    the changed input.
+    Use it to certify the maps of a network of which nothing else is known. A range around the logits that occur under
+    the noise gives the strongest certificates; fix it before looking at the changed input.
+
+    Args:
+        network: the classifier, a module or callable that returns logits of shape (N, classes).
+        low: smallest output, in units of the logits.
+        high: largest output.
+
+    Example:
+        >>> clipped = mg.Clipped(net, -2.0, 2.0)
+        >>> bool((clipped(x).abs() <= 2).all())
+        True
     """
 
     def __init__(self, network: Any, low: float, high: float) -> None:
         super().__init__(network)
-        rules.score_range(low, high)
+        check_range(low, high)
         self.bounds = (float(low), float(high))
 
     def forward(self, *inputs: Any) -> Float[Tensor, "n k"]:
@@ -41,7 +61,17 @@ class Clipped(Bounded):
 
 
 class Votes(Bounded):
-    """1 for the class that a network predicts, 0 for the others. It has no useful gradient: certify it on a grid."""
+    """1 for the class that a network predicts, 0 for the others.
+
+    It has no useful gradient: certify it on a grid, by forward passes alone.
+
+    Args:
+        network: the classifier, a module or callable that returns logits of shape (N, classes).
+
+    Example:
+        >>> mg.Votes(net)(x).sum(1)
+        tensor([1., 1.])
+    """
 
     def forward(self, *inputs: Any) -> Float[Tensor, "n k"]:
         found: Tensor = self.network(*inputs)
@@ -49,10 +79,21 @@ class Votes(Bounded):
 
 
 class Odds(Bounded):
-    """1/(1 + exp(-(log-odds - centre)/scale)) of each class, log-odds = logit - log sum exp of the other logits.
+    """`1/(1 + exp(-(log-odds - centre)/scale))` of each class, log-odds = logit - log sum exp of the other logits.
 
-    Probabilities near 0 and 1 hardly move, so little of them can be certified. Centred on what the log-odds are at one
-    input, their range is used up there: fixed at that input, it is one score for all others. `certify(centred=True)`.
+    Probabilities near 0 and 1 hardly move, so little of them can be certified. Centred on the log-odds at one input,
+    this score uses its whole range there; fixed at that input, it is one score for all others.
+    `mg.CertifiedProblem(centred=True)` chooses both numbers.
+
+    Args:
+        network: the classifier, a module or callable that returns logits of shape (N, classes).
+        centre: the log-odds at which the score is 1/2.
+        scale: width of the transition, in units of the log-odds; positive.
+
+    Example:
+        >>> odds = mg.Odds(net, centre=0.0, scale=1.0)  # the probabilities
+        >>> torch.allclose(odds(x), net(x).softmax(1), atol=1e-6)
+        True
     """
 
     def __init__(self, network: Any, centre: float, scale: float) -> None:

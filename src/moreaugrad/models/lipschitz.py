@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from moreaugrad import validate
-from moreaugrad.certificates.lipschitz_bounds import ISOMETRY, Smoothness
+from moreaugrad.model.lipschitz_bounds import ISOMETRY, LipschitzBounds
 from moreaugrad.models.checkpoint import build_network, read_options, shipped_weights
 from moreaugrad.models.classifier import CentreCrop, Classifier
 from moreaugrad.models.resnet import CIFAR10
@@ -45,8 +45,8 @@ class SmoothAbs(nn.Module):
         bent = (x[:, half:].square() + self.tau**2).sqrt() - self.tau
         return torch.cat([x[:, :half], bent], 1)
 
-    def smoothness(self) -> Smoothness:
-        return Smoothness(1.0, 1 / self.tau)
+    def lipschitz_bounds(self) -> LipschitzBounds:
+        return LipschitzBounds(1.0, 1 / self.tau)
 
     def extra_repr(self) -> str:
         return f"tau={self.tau:g}"
@@ -62,7 +62,7 @@ class Shift(nn.Module):
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
         return x.roll((self.by, self.by), (2, 3))
 
-    def smoothness(self) -> Smoothness:
+    def lipschitz_bounds(self) -> LipschitzBounds:
         return ISOMETRY
 
     def extra_repr(self) -> str:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
-from moreaugrad.certificates.lipschitz_bounds import Smoothness
+from moreaugrad.model.lipschitz_bounds import LipschitzBounds
 from moreaugrad.models.classifier import Classifier, Values, View, per_channel
 
 
@@ -52,8 +52,8 @@ class Normalise(nn.Module):
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
         return (x - self.mean) / self.std
 
-    def smoothness(self) -> Smoothness:
-        return Smoothness(float((1 / self.std.double()).max()) * (1 + 1e-12))
+    def lipschitz_bounds(self) -> LipschitzBounds:
+        return LipschitzBounds(float((1 / self.std.double()).max()) * (1 + 1e-12))
 
     def extra_repr(self) -> str:
         return f"mean={self.mean.flatten().tolist()}, std={self.std.flatten().tolist()}"

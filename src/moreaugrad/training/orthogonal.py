@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from moreaugrad.certificates.lipschitz_bounds import spectral_norm
+from moreaugrad.model.lipschitz_bounds import spectral_norm
 from moreaugrad.models.checkpoint import State
 from moreaugrad.models.lipschitz import matrices
 

@@ -1,22 +1,27 @@
 """The top entries of an average of bounded maps (Sparsified SmoothGrad) under changes of the input (Levine 2019).
 
 For any h in [0, 1] the normal quantile of E h(x + sigma z) changes by at most |x' - x|/sigma. So whatever is ranked
-well above another stays above it. sigma must be a number that does not depend on the input.
+well above another stays above it. sigma must be a number that does not depend on the input. The intervals hold all
+means of a map at once, with probability 1 - alpha, from averages of `samples` independent maps.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad.certificates import checks_theory as rules
-from moreaugrad.certificates.theory.intervals import BOUNDS, Entries, hoeffding_width
-from moreaugrad.validate import one_of, positive
+from moreaugrad.certificates.theory.maps import check_epsilon, check_top, read_entries
+from moreaugrad.certificates.theory.noise import check_alpha, kl_lower
+from moreaugrad.validate import at_least, one_of, positive
 
+Entries: TypeAlias = Float[Tensor, "d"]
+Bound: TypeAlias = Callable[[Entries, int, float], tuple[Entries, Entries]]
 COMPARED = dict.fromkeys(("population", "empirical"))
 
 
@@ -29,7 +34,7 @@ class TopKCertificate:
 
     def overlap(self, epsilon: float) -> int:
         """How many of the k top entries stay, at the least, under changes of that l2 length."""
-        rules.radius(epsilon)
+        check_epsilon(epsilon)
         return int((self.radii > epsilon).sum())
 
     def ratio(self, epsilon: float) -> float:
@@ -44,28 +49,44 @@ def topk_certificate(
     samples: int,
     alpha: float = 0.05,
     bound: str = "hoeffding",
-    variance: Any = None,
     compared: str = "population",
 ) -> TopKCertificate:
     """Of one map `found`, the average of `samples` independent maps in [0, 1] under noise of that sigma.
 
     Antithetic pairs count as one sample. Compared with `found`'s top k are those of the ideal map at x'
     (population), or those of the average of as many fresh samples at an x' chosen before they were drawn (empirical).
-    `bound`: hoeffding as published; bernstein, kl for any map; clopper for maps of 0 and 1, not in pairs.
+    `bound`: hoeffding as published, or kl, which is never wider.
     """
-    means = rules.shares("found", found)
-    rules.top(k, len(means))
+    means = _read_shares(found)
+    check_top(k, len(means))
     positive("sigma", sigma)
-    rules.bound(bound, BOUNDS, samples)
+    one_of("bound", bound, BOUNDS)
+    at_least("samples", samples, 2)
     one_of("compared", compared, COMPARED)
-    rules.level(alpha)
-    rules.twice(alpha, compared == "empirical")
-    spread = None if variance is None else rules.spreads(variance, len(means))
-    lower, upper = BOUNDS[bound](means, samples, alpha, spread)
+    check_alpha(alpha)
+    if compared == "empirical" and alpha >= 0.5:
+        raise ValueError(
+            f"alpha must be below 0.5 for compared='empirical', where both averages may fail, got {alpha!r}; "
+            "lower alpha, or take compared='population'"
+        )
+    lower, upper = BOUNDS[bound](means, samples, alpha)
     if compared == "population":
         return TopKCertificate(overlap_radii(means, lower, upper, k, sigma), 1 - alpha)
     width = hoeffding_width(len(means), samples, alpha)
     return TopKCertificate(overlap_radii(means, lower, upper, k, sigma, width), 1 - 2 * alpha)
+
+
+def _read_shares(found: Any) -> Entries:
+    """A map with entries in [0, 1], as one row in float64."""
+    means = read_entries("found", found)
+    if not means.numel():
+        raise ValueError("found must have at least one entry, got none")
+    if float(means.min()) < 0 or float(means.max()) > 1:
+        raise ValueError(
+            f"found must lie in [0, 1], on which the certificate rests, got {float(means.min()):.4g} to "
+            f"{float(means.max()):.4g}; the method `sparsified_smoothgrad` makes such maps"
+        )
+    return means
 
 
 def overlap_radii(
@@ -83,21 +104,40 @@ def overlap_radii(
     beyond = ranks >= len(means)
     high = torch.special.ndtri(behind[ranks.clamp(max=len(means) - 1)])
     gap = torch.nan_to_num(low - high, nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
-    half = gap / 2 if width == 0 else _parted(low, high, gap, width)
+    half = gap / 2 if width == 0 else _largest_shift(low, high, gap, width)
     return torch.where(beyond, torch.inf, sigma * half)
 
 
-def _parted(low: Entries, high: Entries, gap: Entries, width: float) -> Entries:
+def _largest_shift(low: Entries, high: Entries, gap: Entries, width: float) -> Entries:
     """The largest shift s with Phi(low - s) - Phi(high + s) > 2 width, from below; -inf where there is none."""
 
-    def apart(s: Entries) -> Tensor:
+    def separated(s: Entries) -> Tensor:
         found: Tensor = torch.special.ndtr(low - s) - torch.special.ndtr(high + s) > 2 * width
         return found
 
     first, last = torch.zeros_like(gap), (gap / 2).clamp(min=0, max=40)
-    fits = apart(first)
+    fits = separated(first)
     for _ in range(64):
         s = (first + last) / 2
-        inside = apart(s)
+        inside = separated(s)
         first, last = torch.where(inside, s, first), torch.where(inside, last, s)
     return torch.where(fits, first, -torch.inf)
+
+
+def hoeffding(means: Entries, samples: int, alpha: float) -> tuple[Entries, Entries]:
+    """means -+ sqrt(ln(2 d/alpha)/(2 samples)): one width for all, known before any sample is drawn."""
+    width = hoeffding_width(len(means), samples, alpha)
+    return (means - width).clamp(min=0), (means + width).clamp(max=1)
+
+
+def hoeffding_width(entries: int, samples: int, alpha: float) -> float:
+    return math.sqrt(math.log(2 * entries / alpha) / (2 * samples))
+
+
+def kl(means: Entries, samples: int, alpha: float) -> tuple[Entries, Entries]:
+    """{q : samples kl(mean, q) <= ln(2 d/alpha)}: never wider than Hoeffding's, much narrower near 0 and 1."""
+    t = math.log(2 * len(means) / alpha)
+    return kl_lower(means, samples, t), 1 - kl_lower(1 - means, samples, t)
+
+
+BOUNDS: dict[str, Bound] = {"hoeffding": hoeffding, "kl": kl}

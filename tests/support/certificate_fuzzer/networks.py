@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from benchmarks.violation_cases import (
+from certificate_fuzzer.cases import (
     Case,
     Threshold,
     constant,

@@ -13,13 +13,13 @@ from PIL import Image
 from torch import Tensor
 
 import moreaugrad as mg
-from benchmarks.violation_cases import PRIORS, Case, Threshold, constant, method_of, pick
-from moreaugrad.certificates.lipschitz_bounds import smoothness
+from certificate_fuzzer.cases import PRIORS, Case, Threshold, constant, method_of, pick
 from moreaugrad.data.arrays import read_cifar10
+from moreaugrad.model.lipschitz_bounds import lipschitz_bounds
 from moreaugrad.model.noise import antithetic
 from moreaugrad.models.checkpoint import WeightsUnavailableError
 
-CAT = Path(__file__).parent.parent / "docs" / "chelsea.jpg"
+CAT = Path(__file__).parents[3] / "docs" / "chelsea.jpg"
 SEED, SIGMA = 5, 0.1  # of frozen noise
 BLOCKS = 8  # groups of the group prior, per side
 
@@ -66,7 +66,7 @@ def image_cases(network: Any, images: Iterator[Image.Image], draw: torch.Generat
     for image in images:
         x = network.preprocess(image)[None]
         target = int(network(x).argmax())
-        bend = smoothness(network, of=target).curvature
+        bend = lipschitz_bounds(network, of=target).curvature
         for prior in PRIORS:
             yield _case(network, x, target, prior, bend, draw)
         # frozen noise, which the attacker knows: the curvature stays that of the network

@@ -1,6 +1,6 @@
 """A search for violations of certificates: attacks of all kinds on maps whose constants are known. None may be found.
 
-    python -m benchmarks.violations [--device cuda] [--parts quadratic,network,cifar] [--seed 0]
+    PYTHONPATH=tests/support:. python -m certificate_fuzzer [--device cuda] [--parts quadratic,network,cifar] [--seed 0]
 
 An attempt is an input of the certified ball whose map was solved (residual at most 1e-10 of the gradient's length) and
 held against every statement of the certificate. A statement counts as broken where the error that the residual leaves
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -22,17 +23,19 @@ from typing import Any
 import torch
 
 import moreaugrad as mg
-from benchmarks import record, violation_images, violation_networks, violation_quadratics
-from benchmarks.violation_attackers import ATTACKERS, SMALL, Duel, ascents, on_the_sphere
-from benchmarks.violation_cases import PRIORS, Case, uniform
-from benchmarks.violation_tally import Row
+from benchmarks import record
+from certificate_fuzzer import images as image_source
+from certificate_fuzzer import networks, quadratics
+from certificate_fuzzer.attackers import ATTACKERS, SMALL, CertifiedCase, ascend, sample_sphere
+from certificate_fuzzer.cases import PRIORS, Case, uniform
+from certificate_fuzzer.tally import Row
 
 BLIND = ("sphere", "inside")  # attackers that know nothing of the map
 WANTED = {"quadratic": 45_000, "network": 40_000, "cifar": 15_000}  # attempts
 
 
 @dataclass
-class Search:
+class ViolationSearch:
     """The score of all attackers, and of all kinds of cases."""
 
     draw: torch.Generator
@@ -44,26 +47,28 @@ class Search:
 
     def attack(self, case: Case, **spend: int) -> None:
         """All attackers on one case; the package's own attack, which is slow, on one case in four."""
-        duel = Duel(case, certified(case), self.draw, **spend)
-        if duel.certificate.vacuous:
+        certified = CertifiedCase(case, certify_case(case), self.draw, **spend)
+        if certified.certificate.vacuous:
             self.vacuous += 1
             return
         if case.map is not None:
-            self.off = max(self.off, float((duel.certificate.map - case.map[0]).norm()) / duel.certificate.norm)
+            off = float((certified.certificate.map - case.map[0]).norm()) / certified.certificate.change.norm
+            self.off = max(self.off, off)
         left_out = {name for name, out in (("topk", self.cases % 4), ("singular", case.x.numel() > SMALL)) if out}
-        looks = [(name, look) for name in ATTACKERS if name not in left_out for look in ATTACKERS[name](duel)]
-        for name, look in [*looks, *ascents(duel)]:
-            self._add(name, duel, look)
+        chosen = {name: attack for name, attack in ATTACKERS.items() if name not in left_out}
+        tried = [(name, solved) for name, attack in chosen.items() for solved in attack(certified)]
+        for name, solved in [*tried, *ascend(certified)]:
+            self._add(name, certified, solved)
         # the same evidence, said of a smaller ball
-        smaller = duel.certificate.at(duel.certificate.epsilon * uniform(0.05, 0.95, self.draw))
-        inner = replace(duel, certificate=smaller, points=duel.points // 5)
-        for look in on_the_sphere(inner):
-            self._add("inside", inner, look)
+        smaller = certified.certificate.at(certified.certificate.epsilon * uniform(0.05, 0.95, self.draw))
+        inner = replace(certified, certificate=smaller, points=certified.points // 5)
+        for solved in sample_sphere(inner):
+            self._add("inside", inner, solved)
         self.cases += 1
 
-    def _add(self, name: str, duel: Duel, look: Any) -> None:
-        case, row = duel.case, Row()
-        row.add(duel, look)
+    def _add(self, name: str, certified: CertifiedCase, solved: Any) -> None:
+        case, row = certified.case, Row()
+        row.add(certified, solved)
         self.attackers[case.family, case.prior, name].merge(row)
         self.kinds[case.family, case.kind, case.prior].merge(row)
 
@@ -87,15 +92,17 @@ class Search:
             "cases_left_out": self.vacuous,
             "largest_error_of_a_known_map": self.off,
             "largest_share_of_the_bound_on_quadratics": max(quadratics, default=0.0),
-            "attackers": [_told(("family", "prior", "attacker"), *each) for each in self.attackers.items()],
-            "kinds": [_told(("family", "kind", "prior"), *each) for each in self.kinds.items()],
+            "attackers": [_as_row(("family", "prior", "attacker"), *each) for each in self.attackers.items()],
+            "kinds": [_as_row(("family", "kind", "prior"), *each) for each in self.kinds.items()],
         }
 
 
-def certified(case: Case) -> Any:
+def certify_case(case: Case) -> Any:
     """A certificate that says something: of a smaller ball where that of the case's would not."""
-    known = {"convex": True} if math.isinf(case.beta) else {"curvature": (case.lam, case.beta)}
-    (found,) = mg.certify(case.method, case.x, case.target, case.epsilon, k=case.k, units=case.units, **known)
+    convex = math.isinf(case.beta)
+    assume = mg.Assumptions(convex=True) if convex else mg.Assumptions(curvature=(case.lam, case.beta))
+    report = mg.ReportOptions(k=case.k, units=case.units)
+    (found,) = mg.certify(case.method, case.x, case.target, case.epsilon, assume=assume, report=report)
     for _ in range(6):
         if found.vacuous:
             found = found.at(found.epsilon / 3)
@@ -105,23 +112,23 @@ def certified(case: Case) -> Any:
 def cases(family: str, draw: torch.Generator, device: str, told: dict[str, Any]) -> Iterator[Case]:
     """Cases of a family, its kinds and priors in turn, without end; notes what is worth telling."""
     if family == "cifar":
-        network, told["network"] = violation_images.load(device)
-        told["images"], images = violation_images.pictures(draw)
-        yield from violation_images.image_cases(network, images, draw)
-    source: Any = violation_quadratics if family == "quadratic" else violation_networks
+        network, told["network"] = image_source.load(device)
+        told["images"], images = image_source.pictures(draw)
+        yield from image_source.image_cases(network, images, draw)
+    source: Any = quadratics if family == "quadratic" else networks
     while True:
         for kind, prior in product(source.KINDS, PRIORS):
             yield source.make(kind, prior, draw)
 
 
-def _told(names: tuple[str, ...], key: tuple[str, ...], row: Row) -> dict[str, Any]:
+def _as_row(names: tuple[str, ...], key: tuple[str, ...], row: Row) -> dict[str, Any]:
     counts = {"broken": dict(row.broken), "reached": dict(row.reached)}
     return {**dict(zip(names, key, strict=True)), **vars(row), **counts}
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Maps that vanish under attack are what one looks for: the package need not mention them."""
+    """Maps that vanish under attack are what one solved_maps for: the package need not mention them."""
     log = logging.getLogger("moreaugrad")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -135,7 +142,7 @@ def main() -> None:
     asked = record.arguments(
         __doc__, data=False, parts=",".join(WANTED), seed=0, starts=5, points=100, steps=6, **WANTED
     )
-    search, told = Search(torch.Generator().manual_seed(asked.seed)), dict[str, Any]()
+    search, told = ViolationSearch(torch.Generator().manual_seed(asked.seed)), dict[str, Any]()
     seconds: dict[str, float] = {}
     for family in asked.parts.split(","):
         crowd = 2 if family == "cifar" and asked.device.startswith("cuda") else 1  # rows that a GPU takes at once
@@ -146,11 +153,7 @@ def main() -> None:
             if search.count(family=family) >= getattr(asked, family):
                 break
         seconds[family] = time.perf_counter() - start
-        print(family, {name: search.count(name, family) for name in ("attempts", "violations", "unsolved")}, flush=True)
+        counts = {name: search.count(name, family) for name in ("attempts", "violations", "unsolved")}
+        sys.stdout.write(f"{family} {counts}\n")
     figures = {**told, "seed": asked.seed, "seconds": seconds, **search.figures()}
-    print({name: value for name, value in figures.items() if not isinstance(value, list)})
     record.store("violations", asked.device, figures, asked.out)
-
-
-if __name__ == "__main__":
-    main()
