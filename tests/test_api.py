@@ -190,3 +190,10 @@ def test_wrong_options_are_found_before_the_first_image(network):
         explainer_of(network, budget=3)
     with pytest.raises(ValueError, match="method must be one of"):
         explainer_of(network, "nonsense")
+
+
+def test_a_list_of_sparsities_gives_a_list_of_maps(network, picture):
+    found = explain(network, picture, sparsity=[0.1, 0.3], budget=64)
+    assert [round(float(each.kept), 2) for each in found] == [0.1, 0.3]
+    with pytest.raises(ValueError, match="one map per image, got a list"):
+        explainer_of(network, sparsity=[0.1, 0.3], budget=64)([("a", picture)])

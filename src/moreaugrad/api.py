@@ -167,6 +167,8 @@ class Explainer:
 
         Images of one size are explained together. `target`: for all images, or one each; None: the predicted class.
         """
+        if self.method.several is not None:
+            raise ValueError("a record holds one map per image, got a list of eta or sparsity; give one value")
         targets = target if isinstance(target, Sequence) else [target] * len(sources)
         found: dict[int, Record] = {}
         groups: dict[Any, dict[int, Tensor]] = {}

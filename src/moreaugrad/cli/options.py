@@ -132,7 +132,7 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     groups: dict[str, Any] = {name: kind for name, kind in get_type_hints(command).items() if is_dataclass(kind)}
     hints = get_type_hints(command, include_extras=True)
-    options = [Parameter("imports", Parameter.KEYWORD_ONLY, default=None, annotation=Imports)]
+    options: list[Parameter] = []
     for name, one in signature(command).parameters.items():
         if name not in groups:
             options.append(one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
@@ -141,6 +141,7 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
         for each in fields(groups[name]):
             default = each.metadata.get("info", each.default)
             options.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=own[each.name]))
+    options.append(Parameter("imports", Parameter.KEYWORD_ONLY, default=None, annotation=Imports))
 
     @wraps(command)
     def run(imports: list[str] | None = None, **typed: Any) -> Any:
