@@ -2,7 +2,6 @@
 
 import json
 import math
-import subprocess
 import sys
 from pathlib import Path
 
@@ -68,7 +67,7 @@ class Convex(Net):
 
 
 class Corner(nn.Module):
-    """Two classes, told apart by the upper left quarter, and hardly by the rest."""
+    """Two classes, distinguished by the upper left quarter, and hardly by the rest."""
 
     def __init__(self):
         super().__init__()
@@ -82,7 +81,6 @@ class Corner(nn.Module):
 '''
 NET, HIDDEN = ["--model", "own_certified:Net"], ["--model", "own_certified:Hidden"]
 QUICK = ["--samples", "200", "--attack-steps", "0"]
-HEAVY = ("torch", "torchvision", "timm", "captum", "matplotlib", "skimage", "scipy", "numpy")
 RANGE = {"bounds": (-90.0, 80.0), "recipe": "range"}
 
 
@@ -289,7 +287,7 @@ def test_a_photo_before_the_default_network_is_vacuous(folder, run):
     assert read_json()["trials"] == []
 
 
-def test_fresh_noise_is_new_unless_a_seed_is_told(folder, run, unpainted):
+def test_fresh_noise_is_new_unless_a_seed_is_given(folder, run, unpainted):
     budgets = []
     for typed in ([], [], ["--seed", "5"], ["--seed", "5"]):
         run("certify", "a.png", *NET, *QUICK, "--epsilon", "0.01", *typed, "--quiet")
@@ -364,20 +362,10 @@ def test_what_cannot_be_certified_is_one_line_and_exit_code_2(folder, run, argum
     assert not list(folder.glob("certificates/*"))
 
 
-def test_epsilon_must_be_told(folder, run):
+def test_epsilon_is_required(folder, run):
     code, _, err = run("certify", "a.png", *NET)
     assert code == 2
     assert "--epsilon" in err
-
-
-def test_help_imports_nothing_heavy():
-    code = (
-        "import sys\nfrom moreaugrad.cli.app import main\n"
-        "try: main(['certify', '--help'])\n"
-        f"except SystemExit: sys.stderr.write(str([name for name in {HEAVY} if name in sys.modules]))"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert found.stderr == "[]"
 
 
 # parts

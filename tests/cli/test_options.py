@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from moreaugrad.cli.options import MethodOptions, expand_options, import_plugin, option, parse_setting
 
+HEAVY = ("torch", "torchvision", "timm", "captum", "matplotlib", "skimage", "scipy", "numpy")
 SMALL = ["--model", "own_small:Linear", "--budget", "16"]
 
 
@@ -110,3 +111,21 @@ def test_explaining_loads_no_attack_and_no_study(folder):
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert found.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--help"], ["--version"], ["methods"], ["models"], ["train", "cifar10", "--help"]),
+        *([command, "--help"] for command in ("explain", "attack", "robustness", "certify", "train-mask")),
+    ],
+    ids=" ".join,
+)
+def test_lists_and_help_import_nothing_heavy(arguments):
+    code = (
+        "import sys\nfrom moreaugrad.cli.app import main\n"
+        f"try: main({arguments})\n"
+        f"except SystemExit: sys.stderr.write(str([name for name in {HEAVY} if name in sys.modules]))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stderr == "[]"
