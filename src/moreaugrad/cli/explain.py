@@ -197,7 +197,7 @@ def share_options(names: Sequence[str], options: Mapping[str, Any]) -> dict[str,
     for name in names:
         known = option_names(name)
         found[name] = {key: value for key, value in options.items() if key in known}
-        if "sparsity" in known and not {"eta", "sparsity"} & set(found[name]):
+        if "sparse" in METHODS[name].flags and not {"eta", "sparsity"} & set(found[name]):
             found[name]["sparsity"] = 0.05
     for key in options:
         if not any(key in own for own in found.values()):

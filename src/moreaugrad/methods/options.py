@@ -60,7 +60,8 @@ def make_method(name: str, model: Any, options: Mapping[str, Any]) -> Method:
 
 def option_names(name: str) -> list[str]:
     """The flat options that a method takes."""
-    found = [each.name for each in fields(METHODS[name].load()) if each.init and each.name != "forward_func"]
+    hidden = ("forward_func", "prepared")
+    found = [each.name for each in fields(METHODS[name].load()) if each.init and each.name not in hidden]
     found += ["layer"] if "layers" in found else []
     return found + list(NOISE) if "smoothing" in found else found
 
