@@ -23,7 +23,7 @@ from moreaugrad.models import load_model
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.custom import as_classifier
 from moreaugrad.results import Explanation
-from moreaugrad.types import Images, Target, Watch, unwatched
+from moreaugrad.types import Images, Target, Watch, ignore_progress
 
 Model = str | nn.Module | Callable[..., Any]
 Device = str | torch.device | None
@@ -104,7 +104,7 @@ def explain(
         made, network = explainer.method, explainer.classifier
         x = _stack([explainer.read(each)[0] for each in (image if isinstance(image, list | tuple) else [image])])
     place = _device_of(network, device)
-    return made.explain(x if place is None else x.to(place), target, show_progress=show_progress)  # type: ignore[no-any-return]
+    return made.explain(x if place is None else x.to(place), target, show_progress=show_progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Explainer:
         self,
         sources: Sequence[tuple[str, Any]],
         target: int | Sequence[int | None] | None = None,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_progress,
     ) -> list[Record]:
         """One record per (key, source), in their order; a bad image does not stop the others.
 

@@ -347,7 +347,7 @@ def test_quiet_is_quiet(folder, run):
         (["--theta", "1"], "theta must be in (0, 1)"),
         (["--attack-steps", "-1"], "attack_steps must be at least 0"),
         (["--target", "7"], "target must be below 3"),
-        (["--sparsity", "0.1"], "an option of moreau must be one of"),
+        (["--sparsity", "0.1"], "eta and sparsity need a prior"),
         (["--out", "a.png"], "--out must be a folder"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -1,5 +1,6 @@
 """Options that commands share: groups of them, --import, --prior, and what they leave behind."""
 
+import json
 import subprocess
 import sys
 import warnings
@@ -93,6 +94,15 @@ def test_a_method_without_a_prior_refuses_one(folder, run, command):
     code, _, err = run(command, "a.png", "--model", "own_small:Linear", "--method", "gradient", "--prior", "l1")
     assert (code, len(err.splitlines())) == (2, 1)
     assert "prior" in err
+
+
+def test_a_prior_from_outside_is_used_by_name(folder, run):
+    plugin = Path(small_network.SOURCE).parent / "outside" / "elastic_net.py"
+    typed = ("--import", plugin, "--prior", "elastic_net", "--eta", "0.01")
+    code, out, err = run("explain", "a.png", *SMALL, *typed, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["method"] == "moreau"
+    assert json.loads(out)["options"]["prior"] == "elastic_net"
 
 
 def test_a_command_leaves_the_filters_of_warnings_alone(folder, run):

@@ -183,7 +183,7 @@ def describe_attack(
         "attack": typed.attack,
         "norm": typed.norm,
         "epsilon": typed.epsilon,
-        "grad_mode": slope.mode if slope is not None and needs_derivative(typed.attack) else None,
+        "grad_mode": slope.name if slope is not None and needs_derivative(typed.attack) else None,
         "seeds": {name: typed.seed + stream for name, stream in streams.items()},
         "options": {
             "judge": describe_options(judge),

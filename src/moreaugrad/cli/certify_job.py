@@ -28,14 +28,14 @@ from moreaugrad.cli.certify import CERTIFIED, EXACT, RANKS, CertifyOptions
 from moreaugrad.cli.options import class_number
 from moreaugrad.cli.report import Findings
 from moreaugrad.cli.terminal import Terminal
+from moreaugrad.envelope.derivative import parse_derivative
 from moreaugrad.methods.moreau import GroupSparseMoreauGrad, MoreauGrad
 from moreaugrad.methods.options import make_method
 from moreaugrad.model.bounded import Clipped, Odds, Votes
 from moreaugrad.model.lipschitz_bounds import lipschitz_bounds
-from moreaugrad.model.noise import apart
+from moreaugrad.model.smoothing import independent_seed
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.pixels import in_pixels
-from moreaugrad.studies.setup import slope
 
 log = logging.getLogger("moreaugrad")
 
@@ -204,7 +204,7 @@ def make_cheap(case: Case, certificate: Certificate) -> Any:
         network = Odds(case.classifier, network.centre, network.scale)
     elif case.typed.votes:
         network = case.classifier
-    cheap: dict[str, Any] = {"forward_func": network, "budget": BUDGET, "grad_mode": slope(QUICK)}
+    cheap: dict[str, Any] = {"forward_func": network, "budget": BUDGET, "derivative": parse_derivative(QUICK)}
     cheap |= {"score": "prob"} if case.typed.votes else {}
     if case.typed.grid is None:
         return replace(method, **cheap)
@@ -224,7 +224,7 @@ def _measure(case: Case, certificate: Certificate, kind: str, epsilon: float, at
     if isinstance(method, GroupSparseMoreauGrad) and terms["grid"] is not None:
         method = replace(method, groups=terms["grid"])
     if terms["seed"] is not None:
-        terms["seed"] = apart(terms["seed"], 10 + number)  # not the noise that the certificate knows
+        terms["seed"] = independent_seed(terms["seed"], 10 + number)  # not the noise that the certificate knows
     (other,) = certify(method, at, case.target, 0.0, **group_options(terms))
     length = float((at - case.x).double().norm())
     promised = certificate.at(max(epsilon, length)).topk.overlap

@@ -8,9 +8,10 @@ from dataclasses import MISSING, fields, replace
 from importlib.metadata import version
 from typing import Any
 
+from moreaugrad.envelope.priors import PRIORS
 from moreaugrad.methods import METHODS
 from moreaugrad.methods.base import Method
-from moreaugrad.model.noise import Smoothing
+from moreaugrad.model.smoothing import Smoothing
 from moreaugrad.registry import unknown
 
 NOISE = ("noise_level", "sigma", "samples")  # options of the smoothing
@@ -73,6 +74,9 @@ def describe_options(method: Method) -> dict[str, Any]:
         del found["smoothing"]
         noise = method.noise
         found |= {"noise_level": 0} if noise is None else {key: getattr(noise, key) for key in NOISE}
+    for name in PRIORS if "prior" in found else ():
+        if PRIORS[name].load() is type(getattr(method, "prior", None)):
+            found["prior"] = name
     return {key: value for key, value in found.items() if value is not None or _none_is_a_choice(type(method), key)}
 
 
