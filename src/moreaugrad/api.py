@@ -1,52 +1,150 @@
-"""Items -> Records: the one path of the function, the command line and every other front end.
+"""From pictures to explanations: `mg.explain`, and the `Explainer` that it shares with the command line.
 
-A bad item becomes a record with an error, and the others go on. Writes no file.
+Writes no file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
-from typing import Any
+from typing import Any, overload
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
 from moreaugrad import validate
-from moreaugrad.cli.method_options import make_method
 from moreaugrad.data.images import read_image
 from moreaugrad.methods.base import Method
+from moreaugrad.methods.options import make_method
 from moreaugrad.models import load_model
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.custom import as_classifier
 from moreaugrad.results import Explanation
-from moreaugrad.types import Item, Target, Watch, ignore_progress
+from moreaugrad.types import Images, Target, Watch, ignore_progress
+
+Model = str | nn.Module | Callable[..., Any]
+Device = str | torch.device | None
+Preprocess = Callable[[Image.Image], Tensor]
+
+
+@overload
+def explain(
+    model: Model, image: Any, method: str = ..., *, eta: Sequence[float], **options: Any
+) -> list[Explanation]: ...
+@overload
+def explain(
+    model: Model, image: Any, method: str = ..., *, sparsity: Sequence[float], **options: Any
+) -> list[Explanation]: ...
+@overload
+def explain(
+    model: Model,
+    image: Any,
+    method: str = ...,
+    *,
+    target: Target = ...,
+    device: Device = ...,
+    preprocess: Preprocess | None = ...,
+    show_progress: bool = ...,
+    eta: float | None = ...,
+    sparsity: float | None = ...,
+    **options: Any,
+) -> Explanation: ...
+def explain(
+    model: Model,
+    image: Any,
+    method: str = "sparse_moreau",
+    *,
+    target: Target = None,
+    device: Device = None,
+    preprocess: Preprocess | None = None,
+    show_progress: bool = False,
+    **options: Any,
+) -> Explanation | list[Explanation]:
+    """Explain what a classifier sees in one image, or in a list of them.
+
+    The shortest way from a photo to a map. To explain many batches with one model, make the method once, for
+    instance `mg.SparseMoreauGrad(net)`, and call its `explain`.
+
+    Args:
+        model: a name for `load_model`, a module in evaluation mode, or any callable that returns scores (N, classes).
+        image: a path, a PIL image, an array (H, W, 3), or a list of these; or a tensor (C, H, W) or (N, C, H, W) that
+            is preprocessed already.
+        method: a key of `METHODS`.
+        target: the class to explain, one for all images or one each; None explains the predicted class of each.
+        device: where a model that is loaded by name runs; None takes a GPU if there is one. A module stays where it is.
+        preprocess: a function from a PIL image to a tensor (C, H, W); None takes the model's own, else ImageNet's.
+        show_progress: draw a progress bar.
+        eta: weight of the prior, for methods with one; a list gives one Explanation per value.
+        sparsity: share of the map to keep, in (0, 1], instead of `eta`; a list gives one Explanation per value.
+        options: options of the method, and `noise_level`, `sigma`, `samples` of its smoothing.
+
+    Returns:
+        The Explanation of the batch; a list of them where `eta` or `sparsity` is a list.
+
+    Raises:
+        ValueError: if an image cannot be read, images differ in size after `preprocess`, or an option is wrong.
+        UnknownNameError: for an unknown model, method or option; it names the nearest one.
+
+    Example:
+        >>> found = mg.explain(net, x, "gradient", target=3)
+        >>> found.map.shape
+        torch.Size([2, 3, 16, 16])
+        >>> found = mg.explain(net, photo, sparsity=0.05, budget=16)
+        >>> round(float(found.kept), 2)
+        0.05
+    """
+    network = load_model(model, device=best_device(device)) if isinstance(model, str) else model
+    if isinstance(image, Tensor):
+        made, x = make_method(method, network, options), image[None] if image.ndim == 3 else image
+    else:
+        explainer = Explainer(as_classifier(network, preprocess), method, options)
+        made, network = explainer.method, explainer.classifier
+        x = _stack([explainer.read(each)[0] for each in (image if isinstance(image, list | tuple) else [image])])
+    place = _device_of(network, device)
+    return made.explain(x if place is None else x.to(place), target, show_progress=show_progress)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What became of one item: an explanation of one image, or an error."""
+    """The result of one image: an explanation, or an error.
+
+    Attributes:
+        key: the name of the image.
+        explanation: of this one image, on the CPU; None after an error.
+        error: what went wrong, in one line.
+        target: the class that was explained; None for a model with one output.
+        label: the name of that class, where classes have names.
+        picture: what the network saw: 8-bit RGB, of the size of the map.
+        seconds: time taken, shared equally among the images of a batch.
+        lengths: sizes of noise and displacement, in units of the network's input and of 8-bit pixel values.
+    """
 
     key: str
+    explanation: Explanation | None = None
+    error: str | None = None
     target: int | None = None
     label: str | None = None
-    explanation: Explanation | None = None  # on the CPU
-    error: str | None = None
-    pixels: Image.Image | None = None  # what the network saw, 8-bit RGB, of the map's size
+    picture: Image.Image | None = None
     seconds: float = 0.0
-    lengths: dict[str, float] = field(default_factory=dict)  # in the network's units, and in 8-bit pixel values
+    lengths: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
-class ExplainBatch:
-    """Explains pictures with one model and one method. The device is the classifier's."""
+class Explainer:
+    """A classifier and one method: files or pictures in, a Record each out. Wrong options raise at once.
+
+    Args:
+        classifier: the model with its preprocessing; its device is used.
+        name: a key of `METHODS`.
+        options: flat options of the method, as for `make_method`.
+    """
 
     classifier: Classifier
     name: str = "sparse_moreau"
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _ = self.method  # wrong options are found here, before the first image
@@ -55,60 +153,57 @@ class ExplainBatch:
     def method(self) -> Method:
         return make_method(self.name, self.classifier, self.options)
 
-    def __call__(self, items: Sequence[Item], watch: Watch = ignore_progress) -> list[Record]:
-        """One record per item, in their order. Images of one size are explained together."""
-        found: dict[int, Record] = {}
-        groups: dict[Any, list[tuple[int, Item, Tensor]]] = {}
-        for place, item in enumerate(items):
-            try:
-                x = self.classifier.preprocess(item.pixels)
-                groups.setdefault((x.shape, item.target is None), []).append((place, item, x))
-            except Exception as error:
-                found[place] = Record(item.key, error=said(error))
-        for members in groups.values():
-            places, alike, xs = zip(*members, strict=True)
-            found |= zip(places, self._together(alike, xs, watch), strict=True)
-        return [found[place] for place in range(len(items))]
+    def read(self, source: Any) -> tuple[Tensor, Image.Image]:
+        """A path, a PIL image or an array: the tensor (C, H, W) that the network sees, and the same as a picture."""
+        return self.classifier.preprocess_and_crop(read_image(source))
 
-    def read_and_explain(
-        self, sources: Sequence[tuple[str, Any]], target: int | None = None, watch: Watch = ignore_progress
+    def __call__(
+        self,
+        sources: Sequence[tuple[str, Any]],
+        target: int | Sequence[int | None] | None = None,
+        watch: Watch = ignore_progress,
     ) -> list[Record]:
-        """The same from keys and files (or PIL images, or arrays)."""
-        found: dict[str, Record] = {}
-        items = []
-        for key, source in sources:
+        """One record per (key, source), in their order; a bad image does not stop the others.
+
+        Images of one size are explained together. `target`: for all images, or one each; None: the predicted class.
+        """
+        if self.method.several is not None:
+            raise ValueError("a record holds one map per image, got a list of eta or sparsity; give one value")
+        targets = target if isinstance(target, Sequence) else [target] * len(sources)
+        found: dict[int, Record] = {}
+        groups: dict[Any, dict[int, Tensor]] = {}
+        pictures = {}
+        for place, (key, source) in enumerate(sources):
             try:
-                items.append(Item(key, read_image(source), target))
+                x, pictures[place] = self.read(source)
+                groups.setdefault((x.shape, targets[place] is None), {})[place] = x
             except Exception as error:
-                found[key] = Record(key, error=said(error))
-        found |= {record.key: record for record in self(items, watch)}
-        return [found[key] for key, _ in sources]
+                found[place] = Record(key, error=describe_error(error))
+        for rows in groups.values():
+            some = [(sources[place][0], x, targets[place]) for place, x in rows.items()]
+            found |= zip(rows, self._explain_rows(some, watch), strict=True)
+        return [replace(found[place], picture=pictures.get(place)) for place in range(len(sources))]
 
-    def _together(self, items: Sequence[Item], xs: Sequence[Tensor], watch: Watch) -> list[Record]:
+    def _explain_rows(self, rows: Sequence[tuple[str, Tensor, int | None]], watch: Watch) -> list[Record]:
+        """Records of images of one size; after an error one by one, to find out which image caused it."""
+        keys, xs, targets = zip(*rows, strict=True)
+        began = perf_counter()
         try:
-            return self._explained(items, torch.stack(list(xs)), watch)
+            x = _stack(xs)
+            whole = self.method.explain(x, None if targets[0] is None else list(targets), callback=watch).cpu()
         except Exception as error:
-            if len(items) == 1:
-                return [Record(items[0].key, error=said(error))]
-        # one of them spoiled it for all: find out which
-        return [self._together([item], [x], watch)[0] for item, x in zip(items, xs, strict=True)]
+            if len(rows) == 1:
+                return [Record(keys[0], error=describe_error(error))]
+            return [self._explain_rows([row], watch)[0] for row in rows]
+        seconds = (perf_counter() - began) / len(rows)
+        return [self._record(key, x[i : i + 1], whole[i], seconds) for i, key in enumerate(keys)]
 
-    def _explained(self, items: Sequence[Item], x: Tensor, watch: Watch) -> list[Record]:
-        start = perf_counter()
-        targets = None if items[0].target is None else [int(item.target or 0) for item in items]
-        whole = self.method.explain(x, targets, callback=watch).cpu()
-        seconds = (perf_counter() - start) / len(items)
-        records = []
-        for item, one, row in zip(items, whole, x, strict=True):
-            target = int(one.target[0]) if isinstance(one.target, Tensor) else None
-            label = None if target is None else self.classifier.label(target)
-            seen = self.classifier.crop(item.pixels)
-            lengths = self._lengths(row[None], one)
-            records.append(Record(item.key, target, label, one, None, seen, seconds, lengths))
-        return records
+    def _record(self, key: str, x: Images, one: Explanation, seconds: float) -> Record:
+        target = int(one.target[0]) if isinstance(one.target, Tensor) else None
+        label = None if target is None else self.classifier.label(target)
+        return Record(key, one, None, target, label, None, seconds, self._lengths(x, one))
 
-    def _lengths(self, x: Tensor, one: Explanation) -> dict[str, float]:
-        """Noise and displacement in the network's units, and as differences of 8-bit pixel values."""
+    def _lengths(self, x: Images, one: Explanation) -> dict[str, float]:
         pixel = 255 * self.classifier.std.cpu()
         found: dict[str, float] = {}
         if self.method.noise is not None:
@@ -120,63 +215,30 @@ class ExplainBatch:
         return found
 
 
-def explain(
-    model: str | nn.Module | Callable[..., Any],
-    image: Any,
-    method: str = "sparse_moreau",
-    *,
-    target: Target = None,
-    device: str | torch.device | None = None,
-    preprocess: Callable[[Image.Image], Tensor] | None = None,
-    show_progress: bool = False,
-    **options: Any,
-) -> Any:
-    """The Explanation of one image or of a list of them; without a target of the predicted class of each.
-
-    `model`: a name for `load_model`, a module, or a callable. `image`: a path, a PIL image, an array, or a
-    tensor (C, H, W) or (N, C, H, W) that is preprocessed already. `options`: those of the method, and
-    `noise_level`, `sigma`, `samples` of its smoothing.
-    """
-    ready = isinstance(image, Tensor)
-    network = load_model(model, device=best_device(device)) if isinstance(model, str) else model
-    if not ready:
-        network = as_classifier(network, preprocess)
-    made = make_method(method, network, options)
-    place = _place(network, device)
-    x = _batched(image) if ready else _stacked(network, image)
-    return made.explain(x if place is None else x.to(place), target, show_progress=show_progress)
+def best_device(device: Device) -> torch.device:
+    """The device asked for; for None or "auto" a GPU if there is one."""
+    return validate.device(("cuda" if torch.cuda.is_available() else "cpu") if device in (None, "auto") else device)
 
 
-def best_device(asked: str | torch.device | None) -> torch.device:
-    """As asked; else the GPU where there is one."""
-    return validate.device(("cuda" if torch.cuda.is_available() else "cpu") if asked in (None, "auto") else asked)
-
-
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An exception in one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if isinstance(error, ValueError | TypeError | OSError) else f"{type(error).__name__}: {text}"
 
 
-def _stacked(classifier: Any, image: Any) -> Tensor:
-    sources = list(image) if isinstance(image, list | tuple) else [image]
-    if not sources:
+def _stack(rows: Sequence[Tensor]) -> Tensor:
+    if not rows:
         raise ValueError("image must be an image or a list of at least one, got an empty list")
-    rows = [classifier.preprocess(read_image(source)) for source in sources]
     if len({row.shape for row in rows}) > 1:
         raise ValueError(
             f"the images of a list must have one size after preprocess, got {sorted({tuple(r.shape) for r in rows})}; "
             "explain them one by one"
         )
-    return torch.stack(rows)
+    return torch.stack(list(rows))
 
 
-def _batched(image: Tensor) -> Tensor:
-    return image[None] if image.ndim == 3 else image
-
-
-def _place(network: Any, asked: str | torch.device | None) -> torch.device | None:
-    """Where the network is. It is the caller's, and stays there."""
+def _device_of(network: Any, asked: Device) -> torch.device | None:
+    """Where the network is; it belongs to the caller, so it is not moved."""
     tensor = next(network.parameters(), next(network.buffers(), None)) if isinstance(network, nn.Module) else None
     if tensor is None:
         return None if asked is None else validate.device(asked)

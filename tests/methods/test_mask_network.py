@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import pickle
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.cli.train_mask import RECIPE
 from moreaugrad.methods.mask_network.blend import Phi
 from moreaugrad.methods.mask_network.encoder import Encoder, as_map, bare
 from moreaugrad.methods.mask_network.fingerprint import Fingerprint
@@ -622,10 +622,11 @@ def test_the_command_offers_what_the_recipe_takes(data, weights, tmp_path):
     import typer
     from typer.testing import CliRunner
 
-    from moreaugrad.cli.train_mask import train_mask
+    from moreaugrad.cli import train as commands
+    from moreaugrad.cli.options import expand_options
 
     app = typer.Typer()
-    app.command()(train_mask)
+    app.command()(expand_options(commands.train_mask))
     given = (
         f"--data {data} --model resnet18_softplus --weights {weights} --out {tmp_path / 'mask'} --device cpu --quiet"
     )
@@ -636,9 +637,9 @@ def test_the_command_offers_what_the_recipe_takes(data, weights, tmp_path):
 
     with safe_open(tmp_path / "mask.safetensors", "pt") as file:
         notes = file.metadata()
-    explicit = {"steps_selector": "1", "steps_decoder": "1", "batch": "4", "width": "4", "lr": "0.002", "loss": "code"}
-    assert {name: notes[name] for name in explicit} == explicit
-    assert set(RECIPE) == {*explicit, "seed"}
+    told = {"steps_selector": "1", "steps_decoder": "1", "batch": "4", "width": "4", "lr": "0.002", "loss": "code"}
+    assert {name: notes[name] for name in told} == told
+    assert {each.name for each in fields(commands.MaskRecipe)} == {*told, "seed"}
     assert 0 <= float(notes["held_out_area"]) <= 1
 
 

@@ -1,152 +1,311 @@
-"""`moreaugrad attack` and `moreaugrad robustness`: their options. Every import that costs time is made inside."""
+"""`attack`: one image, one attack, and how the map came through it. Heavy imports are made inside."""
 
 from __future__ import annotations
 
-import shlex
-import sys
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moreaugrad.attacks import ATTACKS
-from moreaugrad.cli.request import Request
+from moreaugrad.cli.options import (
+    ImageFile,
+    MethodName,
+    ModelOptions,
+    Out,
+    PriorOptions,
+    Quiet,
+    Seed,
+    TargetClass,
+    choose_method,
+    class_number,
+    option,
+)
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.methods import METHODS
 from moreaugrad.metrics import METRICS
 
-KNOWN = ", ".join(name for name, each in ATTACKS.items() if "weights" not in each.flags)  # those that change images
-Picture = Annotated[Path, typer.Argument(help="An image file.", show_default=False)]
-Images = Annotated[list[str] | None, typer.Argument(help="Image files, folders or patterns.", show_default=False)]
-Data = Annotated[
-    Path | None, typer.Option(help="Instead of images: an .npz file of arrays; its test images are taken.")
-]
-Count = Annotated[int | None, typer.Option("--images", help="Take the first so many images.")]
-ModelName = Annotated[str, typer.Option("--model", help="A name from `moreaugrad models`, or package.module:factory.")]
-Weights = Annotated[str | None, typer.Option(help="A checkpoint file, or 'random'.")]
-Labels = Annotated[Path | None, typer.Option(help="Class names: one per line, or JSON.")]
-MethodName = Annotated[str, typer.Option("--method", help="A name from `moreaugrad methods`.")]
-MethodNames = Annotated[str, typer.Option("--methods", help="Names from `moreaugrad methods`, with commas.")]
-AttackName = Annotated[str, typer.Option("--attack", help=f"One of {KNOWN}.")]
-AttackNames = Annotated[str, typer.Option("--attacks", help=f"Of {KNOWN}, with commas.")]
-Epsilon = Annotated[
-    float | None, typer.Option(help="Size of the change, in units of the network's input; else 3, or the attack's own.")
-]
-Epsilons = Annotated[str, typer.Option("--norms", help="Sizes of the change, with commas.")]
-Norm = Annotated[str, typer.Option(help="How sizes are measured: l2 or linf; noise also knows plain.")]
-OwnNorm = Annotated[str | None, typer.Option("--norm", help="l2, linf, or plain for noise; else the attack's own.")]
-Mode = Annotated[
-    str | None,
-    typer.Option(
-        "--grad-mode", help="Slope of MoreauGrad maps: implicit, unrolled, frozen, covariance; else implicit:5x16."
-    ),
-]
-Modes = Annotated[
-    str, typer.Option("--modes", help="Slopes of MoreauGrad maps, with commas; transfer: others' points.")
-]
-Metrics = Annotated[
-    str, typer.Option("--metrics", help="Metrics of two maps, with commas; also with a flag: ssim:raw.")
-]
-Steps = Annotated[int | None, typer.Option(help="Of the attack; else its own number.")]
-StudySteps = Annotated[int, typer.Option("--steps", help="Of the attacks that take steps.")]
-Restarts = Annotated[int | None, typer.Option(help="Of the attack; else 1.")]
-StudyRestarts = Annotated[int, typer.Option("--restarts", help="Of the attacks that start anew.")]
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+    from PIL import Image
+    from torch import Tensor
+
+    from moreaugrad.attacks.base import Attack
+    from moreaugrad.cli.report import Facts, Findings
+    from moreaugrad.methods.base import Method
+    from moreaugrad.models.classifier import Classifier
+
+NAMES = ", ".join(name for name, each in ATTACKS.items() if "weights" not in each.flags)  # those that change images
+SHOWN = ("normalised_distance", "topk_intersection", "ssim", "cosine", "spearman", "centre_shift")
+SHORT = {"normalised_distance": "distance", "topk_intersection": "top-k shared", "ssim": "ssim"}
+LENGTHS = ("l2", "linf", "pixels_l2", "pixels_linf")
+QUICK = "implicit:5x16"  # a quarter of the cost of the method's own derivative
+
 Budget = Annotated[int, typer.Option(help="Gradients of a map that is judged, for methods that have a choice.")]
-AttackBudget = Annotated[int, typer.Option("--attack-budget", help="Gradients of a map inside the attack.")]
-Class = Annotated[str | None, typer.Option("--target", help="Whose map is attacked: a class number or name.")]
-Sparsity = Annotated[float | None, typer.Option(help="Share of the map to keep, for sparse methods.")]
-Other = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any other option of a method or attack: rho=2, topk.k=0.1."),
-]
-Seed = Annotated[int, typer.Option(help="Of all noise.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, ...; auto takes a GPU where there is one.")]
-Out = Annotated[Path, typer.Option(help="Folder for the results.")]
-Minutes = Annotated[float | None, typer.Option(help="Stop after the cell in which they have passed.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no lines but errors.")]
+AttackBudget = Annotated[int, typer.Option(help="Gradients of a map inside the attack.")]
 
 
-def attack(  # noqa: PLR0913, PLR0917
-    image: Picture,
-    method: MethodName = "sparse_moreau",
-    attack: AttackName = "topk",
-    epsilon: Epsilon = None,
-    norm: OwnNorm = None,
-    steps: Steps = None,
-    restarts: Restarts = None,
-    grad_mode: Mode = None,
-    budget: Budget = 800,
-    attack_budget: AttackBudget = 80,
-    target: Class = None,
-    sparsity: Sparsity = None,
-    model: ModelName = "efficientnet_lite0",
-    weights: Weights = None,
-    labels: Labels = None,
-    others: Other = None,
-    seed: Seed = 0,
-    device: Device = "auto",
+@dataclass(frozen=True)
+class AttackOptions:
+    """The attack, and how hard it tries."""
+
+    attack: str = option(f"One of {NAMES}, or a registered one.", default="topk")
+    epsilon: float | None = option(
+        "Size of the change, in units of the network's input; default: the attack's own, else 3."
+    )
+    norm: str | None = option("l2, linf, or plain for noise; default: the attack's own.")
+    steps: int | None = option("Steps of the attack; default: its own number.")
+    restarts: int | None = option("Restarts of the attack; default: 1.")
+    derivative: str | None = option(
+        f"Of MoreauGrad maps: implicit, covariance, unrolled or frozen, also with sizes; default: {QUICK}.",
+        "--derivative",
+        "--grad-mode",
+    )
+    budget: Budget = 800
+    attack_budget: AttackBudget = 80
+    seed: Seed = 0
+
+
+def attack(
+    image: ImageFile,
+    *,
+    method: MethodName = None,
+    attack: AttackOptions,
+    target: TargetClass = None,
+    options: PriorOptions,
+    model: ModelOptions,
     out: Out = Path("attacks"),
     quiet: Quiet = False,
 ) -> int:
-    """Attack the map of an image, and show what became of it: OUT/<image>_attack.png and .json.
+    """Attack the map of an image and show the result: OUT/<image>_attack.png and .json.
 
     The maps before and after are judged with noise that the attack has not seen, the same for both. A photo takes
-    some minutes on a CPU; --steps 3 --grad-mode frozen is a first look.
+    some minutes on a CPU; try --steps 3 --derivative frozen first.
     """
-    given = locals()
-    METHODS[method], ATTACKS[attack]
-    known = {name: value for name, value in given.items() if name not in ("budget", "seed")}
-    request = Request.of(known)
-    for name in ("steps", "restarts"):
-        if given[name] is not None and name in request.options:
-            raise ValueError(f"--set must not repeat an option, got {name}={request.options[name]} and --{name}")
-        if given[name] is not None:
-            request.options[name] = given[name]
-    from moreaugrad.cli.attack_job import Order, attack_image
+    given = options.given()
+    name = choose_method(method, given)
+    _ = ATTACKS[attack.attack]
+    for each in ("steps", "restarts"):
+        typed = getattr(attack, each)
+        if typed is not None and each in given:
+            raise ValueError(f"--set must not repeat an option, got {each}={given[each]} and --{each}")
+        if typed is not None:
+            given[each] = typed
+    from moreaugrad.cli.report import report_on_image
 
-    order = Order(method, attack, epsilon, norm, budget, attack_budget, seed, grad_mode)
-    return attack_image(image, order, request, Terminal(quiet))
+    terminal = Terminal(quiet)
+    examine = partial(attack_picture, method=name, typed=attack, options=given, target=target, terminal=terminal)
+    return report_on_image(image, "attack", model, out, examine, terminal)
 
 
-def robustness(  # noqa: PLR0913, PLR0917
-    images: Images = None,
-    data: Data = None,
-    methods: MethodNames = "gradient,smoothgrad,sparse_moreau",
-    attacks: AttackNames = "topk,noise",
-    norms: Epsilons = "0.3,1,3,10",
-    norm: Norm = "l2",
-    modes: Modes = "frozen,unrolled,implicit",
-    metrics: Metrics = "normalised_distance,topk_intersection,ssim",
-    attack_budget: AttackBudget = 400,
-    budget: Budget = 1600,
-    steps: StudySteps = 10,
-    restarts: StudyRestarts = 1,
-    count: Count = None,
-    sparsity: Sparsity = None,
-    model: ModelName = "efficientnet_lite0",
-    weights: Weights = None,
-    labels: Labels = None,
-    others: Other = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    out: Out = Path("robustness"),
-    minutes: Minutes = None,
-    quiet: Quiet = False,
-) -> int:
-    """Compare how maps stand attacks, on equal budgets: OUT/rows.csv, table.csv, curves.png, study.json.
+def attack_picture(
+    classifier: Classifier,
+    picture: Image.Image,
+    *,
+    method: str,
+    typed: AttackOptions,
+    options: Mapping[str, Any],
+    target: str | None,
+    terminal: Terminal,
+) -> Findings:
+    """Attack the map of one picture, and compare the maps before and after with fresh noise, the same for both."""
+    attacker, judge, second = make_attack_and_judges(classifier, method, typed, options)
+    chosen = class_number(target, classifier)
+    # another layout in memory is rounded differently, which would look like a change
+    x = classifier.preprocess(picture)[None].contiguous()
+    began = perf_counter()
+    with terminal.bar(f"{typed.attack} on {method}") as watch:
+        found = attacker.perturb(x, chosen, callback=watch)
+    attacked = perf_counter()
+    before, after, other = (each.explain(at, found.target) for each, at in ((judge, x), (judge, found.x), (second, x)))
+    seconds = {"attack": round(attacked - began, 3), "maps": round(perf_counter() - attacked, 3)}
+    changed, by_chance = compare_maps(before.map, after.map), compare_maps(before.map, other.map)
+    metrics = {
+        name: {"attacked": changed[name], "two_seeds": by_chance[name], "more_robust": METRICS[name].direction}
+        for name in SHOWN
+    }
+    facts = describe_attack(classifier, method, typed, attacker, judge)
+    facts |= describe_result(classifier, typed.attack, x, found)
+    facts |= {"metrics": metrics, "random_map": judge.random, "seconds": seconds}
+    spent = 0 if before.gradients is None else int(before.gradients)
+    facts |= {"gradients": {"attack": int(found.gradients), "map": spent}}
+    return facts, describe, partial(draw, model=classifier, x=x, attacked=found.x, maps=(before.map[0], after.map[0]))
 
-    The same command goes on where an earlier one stopped. With --sparsity the slope takes the eta that it chose for a
-    constant, so attacks are weaker than they could be; --set eta=0.005 has no such gap.
-    Exit code 0: done; 1: --minutes came first, run it again.
-    """
-    given = locals()
-    for table, names in ((METHODS, methods), (ATTACKS, attacks), (METRICS, metrics)):
-        for name in names.split(","):
-            table[name.strip().partition(":")[0]]
-    request = Request.of({name: value for name, value in given.items() if name not in ("budget", "seed")})
-    from moreaugrad.cli.robustness import Asked, study_files
 
-    asked = Asked(tuple(images or ()), data, count, minutes, shlex.join(["moreaugrad", *sys.argv[1:]]))
-    terms = {name: given[name] for name in ("norm", "budget", "attack_budget", "seed")}
-    words = {name: given[name] for name in ("methods", "attacks", "norms", "modes", "metrics")}
-    return study_files(words, terms | {"steps": steps, "restarts": restarts}, asked, request, Terminal(quiet))
+def make_attack_and_judges(
+    classifier: Classifier, method: str, typed: AttackOptions, options: Mapping[str, Any]
+) -> tuple[Attack, Method, Method]:
+    """The attack on the method, and the method with two other seeds: the judge, and a second one."""
+    from moreaugrad.data.images import read_image
+    from moreaugrad.studies.setup import BudgetedMethod, assign_options, make_attack
+
+    given = dict(options)
+    if isinstance(given.get("target_image"), str):
+        given["target_image"] = classifier.preprocess(read_image(given["target_image"]))[None]
+    of_methods, of_attacks = assign_options(given, [method], [typed.attack])
+    budgeted = BudgetedMethod(method, typed.budget, typed.attack_budget, typed.seed, of_methods[method])
+    if typed.derivative is not None and not budgeted.has_modes:
+        raise ValueError(f"derivative must be left out: {method} has only one, got {typed.derivative!r}")
+    attacked = budgeted.make_attacked(classifier, (typed.derivative or QUICK) if budgeted.has_modes else None)
+    made = make_attack(typed.attack, attacked, typed.epsilon, typed.norm, typed.seed, of_attacks[typed.attack])
+    return made, budgeted.make_judge(classifier), budgeted.make_judge(classifier, second=True)
+
+
+def compare_maps(one: Tensor, other: Tensor) -> dict[str, float]:
+    """All metrics that two maps allow; NaN for those that need larger maps."""
+    found = {}
+    for name in SHOWN:
+        try:
+            found[name] = float(METRICS[name](one, other))
+        except ValueError:  # too small for a window
+            found[name] = float("nan")
+    return found
+
+
+def describe_attack(
+    classifier: Classifier, method: str, typed: AttackOptions, attacker: Attack, judge: Method
+) -> dict[str, Any]:
+    """Who attacked what, and with which options and seeds."""
+    from moreaugrad.methods.options import describe_options, versions
+    from moreaugrad.studies.setup import ATTACKED, JUDGE, SECOND, START, needs_derivative
+
+    slope = getattr(attacker.attacked, "slope", None)
+    streams = {"attacked_map": ATTACKED, "judge": JUDGE, "second_judge": SECOND, "attack": START}
+    return {
+        "model": classifier.name,
+        "method": method,
+        "attack": typed.attack,
+        "norm": typed.norm,
+        "epsilon": typed.epsilon,
+        "grad_mode": slope.name if slope is not None and needs_derivative(typed.attack) else None,
+        "seeds": {name: typed.seed + stream for name, stream in streams.items()},
+        "options": {
+            "judge": describe_options(judge),
+            "attacked_method": describe_options(attacker.attacked),
+            "attack": {each.name: getattr(attacker, each.name) for each in fields(attacker)[1:]},
+        },
+        "versions": versions(),
+    }
+
+
+def describe_result(classifier: Classifier, attack: str, x: Tensor, found: Any) -> dict[str, Any]:
+    """What the attack did to the image and to the prediction."""
+    from moreaugrad.attacks.base import predict_logits
+    from moreaugrad.studies.setup import changes_class, is_valid
+
+    target = int(found.target)
+
+    def predict(at: Tensor) -> dict[str, Any]:
+        chances = predict_logits(classifier, at).double().softmax(1)[0].cpu()
+        top = int(chances.argmax())
+        of = {"class": top, "label": classifier.label(top), "probability": float(chances[top])}
+        return of | {"probability_of_target": float(chances[target])}
+
+    return {
+        "target": target,
+        "label": classifier.label(target),
+        "before": predict(x),
+        "after": predict(found.x),
+        "success": bool(found.success),
+        "kept": bool(found.kept),
+        "valid": bool(is_valid(attack, found)),
+        "class_is_to_change": changes_class(attack),
+        "objective": {"before": float(found.trace[0]), "after": float(found.objective)},
+        "change": {name: None if getattr(found, name) is None else float(getattr(found, name)) for name in LENGTHS},
+    }
+
+
+def describe(known: Facts) -> list[str]:
+    """The result in a few lines."""
+    before, after, distance = known["before"], known["after"], known["metrics"]["normalised_distance"]
+    purpose = ", as this attack is meant to change it" if known["class_is_to_change"] and not known["kept"] else ""
+    verdict = "prediction kept" if known["kept"] else f"prediction changed to {_class_name(after)}{purpose}"
+    found = [f"{known['key']}: {_class_name(before)}, {before['probability']:.3f}; {_attempt(known)}: {verdict}"]
+    if not known["valid"]:
+        found.append("nothing valid was found: the numbers below do not measure robustness")
+    chances = f"{before['probability_of_target']:.3f} -> {after['probability_of_target']:.3f}"
+    found.append(f"change: {_change(known)}; {_target(known)}: {chances}")
+    figures = ", ".join(f"{short} {_metric(known['metrics'][name], known)}" for name, short in SHORT.items())
+    chance = "in brackets: two seeds, no attack" if known["random_map"] else "this map has no noise of its own"
+    found.append(f"map of {_target(known)} before and after: {figures}; {chance}")
+    if known["valid"] and known["random_map"] and (distance["attacked"] or 0) <= (distance["two_seeds"] or 0):
+        found.append("the attack changed the map no more than another seed does; a larger --budget tells more")
+    spent, seconds = known["gradients"], sum(known["seconds"].values())
+    found.append(f"{spent['attack']:,} gradients for the attack, {spent['map']:,} per judged map, {seconds:.1f} s")
+    return found
+
+
+def draw(known: Facts, *, model: Classifier, x: Tensor, attacked: Tensor, maps: tuple[Tensor, Tensor]) -> Figure:
+    """Input, attacked input, what was added (enlarged), and the two maps."""
+    from moreaugrad.cli.report import channels_last, shorten, to_picture
+    from moreaugrad.plotting import pictures
+
+    def guess(said: dict[str, Any]) -> str:
+        return f"{shorten(str(said['label'] or 'class ' + str(said['class'])))}: {said['probability']:.3f}"
+
+    delta = channels_last((attacked - x)[0] * model.std)
+    factor = enlargement(delta)
+    grown = "no change" if factor == 0 else f"change, {factor:g} times enlarged"
+    distance = known["metrics"]["normalised_distance"]
+    by_chance = f" (two seeds {_number(distance['two_seeds'], 2)})" if known["random_map"] else ""
+    tiles: list[tuple[str, Any]] = [
+        (f"input\n{guess(known['before'])}", to_picture(x, model)),
+        (f"attacked input\n{guess(known['after'])}", to_picture(attacked, model)),
+        (f"{grown}\n{_change(known, short=True)}", (0.5 + factor * delta).clip(0, 1)),
+        (f"map before\nof {shorten(_target(known))}", maps[0]),
+        (f"map after, same class\ndistance {_number(distance['attacked'], 2)}{by_chance}", maps[1]),
+    ]
+    intended = ", as intended" if known["class_is_to_change"] and not known["kept"] else ""
+    verdict = "prediction kept" if known["kept"] else f"prediction changed{intended}"
+    verdict = verdict if known["valid"] else f"nothing valid found, {verdict}"
+    return pictures.grid(tiles, columns=5, title=f"{_attempt(known)}: {verdict}")
+
+
+def enlargement(delta: NDArray[np.float64]) -> float:
+    """A round factor that makes all but the largest half percent of a change fit between black and white."""
+    import numpy as np
+
+    top = float(np.percentile(np.abs(delta), 99.5)) or float(np.abs(delta).max(initial=0))
+    if top == 0:
+        return 0.0
+    raw = 0.5 / top
+    step = 10.0 ** math.floor(math.log10(raw))
+    return max([1.0, *(each * step for each in (1, 2, 5) if each * step <= raw)])
+
+
+def _attempt(known: Facts) -> str:
+    mode = f" ({known['grad_mode']})" if known["grad_mode"] else ""
+    size = "" if known["epsilon"] is None else f", {known['norm']} up to {known['epsilon']:g}"
+    return f"{known['attack']} on {known['method']}{mode}{size}"
+
+
+def _target(known: Facts) -> str:
+    return str(known["label"] or f"class {known['target']}")
+
+
+def _class_name(said: dict[str, Any]) -> str:
+    return f"{said['label']} (class {said['class']})" if said["label"] else f"class {said['class']}"
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "not defined" if value is None else f"{value:.{digits}f}"
+
+
+def _change(known: Facts, short: bool = False) -> str:
+    l2, linf, *pixels = (known["change"][name] for name in LENGTHS)
+    has_pixels = pixels[0] is not None  # whether the model knows the size of an 8-bit step
+    if short:
+        return f"l2 {l2:.3g}" + (f", at most {pixels[1]:.3g} of 255" if has_pixels else "")
+    steps = f" (in 8-bit steps: {pixels[0]:.4g} and {pixels[1]:.3g})" if has_pixels else ""
+    return f"l2 {l2:.4g}, at most {linf:.3g} per entry{steps}"
+
+
+def _metric(metric: dict[str, Any], known: Facts) -> str:
+    chance = f" [{_number(metric['two_seeds'])}]" if known["random_map"] else ""
+    return f"{_number(metric['attacked'])}{chance}"

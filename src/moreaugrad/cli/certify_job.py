@@ -1,202 +1,231 @@
-"""`certify`: one image, its map, what is promised of it, and what was tried against the promise."""
+"""Certifies the map of one picture, and tries the certificate with attacks.
+
+An attack is led by cheap maps of the frozen method; the most promising change of each length is then measured.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
-from moreaugrad import validate
-from moreaugrad.certificates import theory
-from moreaugrad.certificates.assumptions import CertifyOptions, KnownScore, group_options
+from moreaugrad.attacks.topk import TopK
+from moreaugrad.certificates import assumptions, theory
+from moreaugrad.certificates.assumptions import KnownScore, group_options
 from moreaugrad.certificates.certificate import Certificate
 from moreaugrad.certificates.certify import certify, make_plan
 from moreaugrad.certificates.measurement import Subspace
 from moreaugrad.cli import certify_report
-from moreaugrad.cli.certify import CERTIFIED, EXACT, RANKS
-from moreaugrad.cli.certify_trials import Trial, try_out
-from moreaugrad.cli.jobs import DONE, class_number, load, prepare
-from moreaugrad.cli.method_options import make_method
-from moreaugrad.cli.request import Request
+from moreaugrad.cli.certify import CERTIFIED, EXACT, RANKS, CertifyOptions
+from moreaugrad.cli.options import class_number
+from moreaugrad.cli.report import Findings
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.model.bounded import Clipped, Votes, check_range
+from moreaugrad.envelope.derivative import parse_derivative
+from moreaugrad.methods.moreau import GroupSparseMoreauGrad, MoreauGrad
+from moreaugrad.methods.options import make_method
+from moreaugrad.model.bounded import Clipped, Odds, Votes
 from moreaugrad.model.lipschitz_bounds import lipschitz_bounds
+from moreaugrad.model.smoothing import independent_seed
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.pixels import in_pixels
-from moreaugrad.types import Item
 
 log = logging.getLogger("moreaugrad")
 
-OF_THE_SCORE = ("bounds", "lipschitz", "curvature", "convex")  # what may be said of it
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be certified, and how."""
-
-    method: str
-    epsilon: float
-    score: str | None = None  # None: chosen by what is known of the network
-    sigma: float | None = 0.25  # None: no noise
-    clip: tuple[float, float] | None = None
-    votes: bool = False
-    pixels: bool = False
-    attack_steps: int = 10
-    terms: Mapping[str, Any] = field(default_factory=dict)  # options of `certify`
-
-    def __post_init__(self) -> None:
-        theory.check_epsilon(self.epsilon)
-        theory.check_alpha(self.terms["alpha"])
-        validate.at_least("attack_steps", self.attack_steps, 0)
-        if self.clip is not None:
-            check_range(*self.clip)
-        self._no_contradiction()
-
-    def _no_contradiction(self) -> None:
-        given = {name for name, value in self.terms.items() if value is not None and value is not False}
-        said = [name for name in OF_THE_SCORE if name in given and self.terms[name] != EXACT]
-        wrapped = [name for name, there in (("clip", self.clip), ("votes", self.votes)) if there]
-        scores = [*wrapped, *(["centred"] if "centred" in given else [])]
-        if len(scores) > 1:
-            raise ValueError(f"--{scores[0]} and --{scores[1]} exclude each other, got both")
-        if wrapped and self.score not in (None, "logit"):
-            raise ValueError(f"--{wrapped[0]} makes logits with a range, got --score {self.score}; leave --score out")
-        if said and "centred" in given:
-            raise ValueError(f"--centred has a range of its own, got --{said[0]} too; leave that out")
-        if said and not wrapped and self.score is None:
-            raise ValueError(
-                f"--{said[0]} holds for one kind of score, got none; say which: --score logit or --score prob"
-            )
-        if self.method == RANKS:
-            useless = [*scores, *(name for name in (*OF_THE_SCORE, "recipe", "rho", "grid") if name in given)]
-            if useless:
-                raise ValueError(
-                    f"--{useless[0]} must be left out with {RANKS}, which is certified by the ranks of its map alone"
-                )
+MULTIPLES = (1, 2, 3)  # of the asked epsilon, at which a certificate is tried
+RANDOM_DIRECTIONS = 4  # of each length
+BUDGET, QUICK = 80, "implicit:5x16"  # gradients of a map inside the attack, and its derivative
+NOISE_ALONE, DIRECTED, RANDOM = "new noise", "topk", "random"
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One image of one class before one network, and the method that explains it."""
+    """One image and class of one network, and the method that explains it."""
 
     classifier: Classifier
     method: Any
     x: Tensor
     target: int
-    asked: Asked
-    terms: Mapping[str, Any]  # of `certify`, all settled
-    hopeless: str | None = None  # why nothing will be promised, where that is known beforehand
+    typed: CertifyOptions
+    terms: Mapping[str, Any]  # options of `certify`
+    forecast: str | None = None  # why nothing will be guaranteed, where that is known beforehand
 
 
-@dataclass(frozen=True, eq=False)
-class Verdict:
-    """What is promised, and what was tried."""
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A changed input, and how many of the top units are still on top of its map."""
 
-    case: Case
-    certificate: Certificate
-    trials: tuple[Trial, ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=dict)
-
-
-def certify_image(image: Path, asked: Asked, request: Request, terminal: Terminal) -> int:
-    """OUT/<image>_certificate.png and OUT/<image>_certificate.json, and the certificate in words."""
-    terminal.hear_warnings()
-    item = Item(Path(image).stem, read_image(image))
-    stem = request.out / f"{item.key}_certificate"
-    prepare(request.out, [f"{stem.name}.png", f"{stem.name}.json"], [image])
-    classifier = load(request, terminal)
-    classifier = in_pixels(classifier) if asked.pixels else classifier
-    x = classifier.preprocess(item.pixels)[None].contiguous()
-    case = open_case(classifier, x, class_number(request.target, classifier), asked, request.options)
-    if case.hopeless:
-        log.warning(case.hopeless)
-    with terminal.busy(f"certifying {asked.method}"):
-        verdict = judge(case)
-    facts = {"file": str(image), "key": item.key} | certify_report.facts(verdict)
-    certify_report.write(verdict, facts, stem)
-    for line in certify_report.lines(verdict, facts):
-        terminal.say(line)
-    terminal.say(f"-> {stem}.png, {stem}.json")
-    return DONE
+    kind: str  # topk or random; "new noise": the input as it is
+    epsilon: float
+    length: float  # of the change
+    overlap: int
+    promised: int  # by the certificate, for changes of this length
 
 
-def open_case(classifier: Classifier, x: Tensor, target: int | None, asked: Asked, options: Mapping[str, Any]) -> Case:
-    """Everything that can be refused or foreseen is, before a noisy copy is made."""
+def certify_picture(
+    classifier: Classifier,
+    picture: Image.Image,
+    *,
+    typed: CertifyOptions,
+    terms: Mapping[str, Any],
+    clip: tuple[float, float] | None = None,
+    options: Mapping[str, Any],
+    target: str | None = None,
+    terminal: Terminal,
+) -> Findings:
+    """The certificate; and, where it guarantees anything at all, attacks that try it."""
+    classifier = in_pixels(classifier) if typed.pixels else classifier
+    x = classifier.preprocess(picture)[None].contiguous()
+    case = open_case(classifier, x, class_number(target, classifier), typed, terms, clip, options)
+    if case.forecast:
+        log.warning(case.forecast)
+    began = perf_counter()
+    with terminal.busy(f"certifying {typed.method}"):
+        (certificate,) = certify(case.method, x, case.target, typed.epsilon, **group_options(case.terms))
+        seconds = {"certificate": round(perf_counter() - began, 3)}
+        pointless = case.forecast or not typed.attack_steps or not certificate.at(0).topk.overlap
+        trials = () if pointless else try_certificate(case, certificate)
+    seconds["all"] = round(perf_counter() - began, 3)
+    facts = certify_report.collect_facts(case, clip, certificate, trials, seconds)
+    shown: dict[str, Any] = {"case": case, "found": certificate, "trials": trials}
+    return facts, partial(certify_report.describe, **shown), partial(certify_report.draw, **shown)
+
+
+def open_case(
+    classifier: Classifier,
+    x: Tensor,
+    target: int | None,
+    typed: CertifyOptions,
+    terms: Mapping[str, Any],
+    clip: tuple[float, float] | None,
+    options: Mapping[str, Any],
+) -> Case:
+    """Refuse or forecast whatever is possible before a noisy copy is made."""
     if target is None:
         with torch.no_grad():
             target = int(classifier(x).argmax())
-    network: Any = classifier
-    if asked.clip is not None:
-        network = Clipped(classifier, *asked.clip)
-    elif asked.votes:
-        network = Votes(classifier)
-    score = _score(asked, classifier, target)
-    told = {"sigma": asked.sigma or 0.0} | ({} if score is None else {"score": score})
-    method = make_method(asked.method, network, {**options, **told})
-    if asked.method == RANKS:
-        return Case(classifier, method, x, target, asked, asked.terms)
-    rho = asked.terms["rho"]
-    terms = {**asked.terms, "rho": CERTIFIED if rho is None else rho}
-    plan = make_plan(method, target, CertifyOptions(**group_options(terms)))
-    if rho is None and not plan.known.bound_curvature(plan.recipe, plan.sigma)[0] > 0:  # then every rho is certified
-        terms["rho"] = None
+    network: Any = Votes(classifier) if typed.votes else classifier if clip is None else Clipped(classifier, *clip)
+    score = choose_score(typed, classifier, target)
+    given = {**options, "sigma": typed.noise or 0.0} | ({} if score is None else {"score": score})
+    method = make_method(typed.method, network, given)
+    if typed.method == RANKS:
+        return Case(classifier, method, x, target, typed, terms)
+    terms = {**terms, "rho": CERTIFIED if terms["rho"] is None else terms["rho"]}
+    plan = make_plan(method, target, assumptions.CertifyOptions(**group_options(terms)))
+    if typed.rho is None and not plan.known.bound_curvature(plan.recipe, plan.sigma)[0] > 0:
+        terms["rho"] = None  # every rho is certified
     terms["recipe"] = plan.recipe
-    return Case(classifier, method, x, target, asked, terms, foreseen(x, plan.recipe, plan.known, asked))
+    return Case(classifier, method, x, target, typed, terms, forecast_vacuous(x, plan.recipe, plan.known, typed))
 
 
-def _score(asked: Asked, classifier: Classifier, target: int) -> str | None:
-    """As asked; else logits where they are clipped or their constants are known, and probabilities elsewhere."""
-    if asked.score is not None or asked.method == RANKS:
-        return asked.score
-    if asked.clip is not None or asked.votes or EXACT in (asked.terms["lipschitz"], asked.terms["curvature"]):
+def choose_score(typed: CertifyOptions, classifier: Classifier, target: int) -> str | None:
+    """The score asked for; else logits if they are clipped or their constants are known, and probabilities if not."""
+    if typed.score is not None or typed.method == RANKS:
+        return typed.score
+    if typed.clip is not None or typed.votes or EXACT in (typed.lipschitz, typed.curvature):
         return "logit"
-    if asked.terms["centred"] or asked.terms["recipe"] in ("range", "local"):
+    if typed.centred or typed.recipe in ("range", "local"):
         return "prob"
     try:
         known = lipschitz_bounds(classifier, of=target)
     except (TypeError, ValueError):  # a layer without constants
         return "prob"
-    return "logit" if asked.sigma is not None or math.isfinite(known.curvature) else "prob"
+    return "logit" if typed.noise is not None or math.isfinite(known.curvature) else "prob"
 
 
-def foreseen(x: Tensor, recipe: str, known: KnownScore, asked: Asked) -> str | None:
-    """Why the certificate must be vacuous, where the error of sampling alone passes every gradient there can be."""
-    if recipe not in ("range", "local") or asked.sigma is None:
+def forecast_vacuous(x: Tensor, recipe: str, known: KnownScore, typed: CertifyOptions) -> str | None:
+    """Why the certificate must be vacuous, if the error of sampling alone exceeds every gradient there can be."""
+    if recipe not in ("range", "local") or known.bounds is None or typed.noise is None:
         return None
-    grid, samples, alpha = (asked.terms[name] for name in ("grid", "samples", "alpha"))
-    size = Subspace(tuple(x.shape[1:]), grid).size
-    error = theory.err_stein(size, samples, alpha, asked.sigma, known.width)
-    longest = theory.gradient_cap(known.bounds[0], known.bounds[1], asked.sigma)
+    size = Subspace(tuple(x.shape[1:]), typed.grid).size
+    error = theory.err_stein(size, typed.samples, typed.alpha, typed.noise, known.width)
+    longest = theory.gradient_cap(*known.bounds, typed.noise)
     if error <= longest:
         return None
-    needed = _round_up(samples * (error / longest) ** 2)
+    needed = typed.samples * (error / longest) ** 2
+    digit = int(10 ** max(0, math.floor(math.log10(needed)) - 1))
     cells = max(each for each in range(1, 9) if not math.gcd(*x.shape[2:]) % each)
-    coarser = f"--grid {cells} asks for {x.shape[1] * cells**2} numbers only, or " if cells < (grid or math.inf) else ""
+    coarser = f"--grid {cells} asks for {x.shape[1] * cells**2} numbers only, or "
     return (
-        f"this certificate will be vacuous: {samples:,} samples, each a forward pass, tell {size:,} numbers of a map "
-        f"with an error of up to {error:.3g}, and no gradient is longer than {longest:.3g}; {coarser}give --samples of "
-        f"more than {needed:,}"
+        f"this certificate will be vacuous: {typed.samples:,} samples, each a forward pass, tell {size:,} numbers of a "
+        f"map with an error of up to {error:.3g}, and no gradient is longer than {longest:.3g}; "
+        f"{coarser if cells < (typed.grid or math.inf) else ''}give --samples of more than "
+        f"{math.ceil(needed / digit) * digit:,}"
     )
 
 
-def _round_up(value: float) -> int:
-    """To two digits."""
-    step = int(10 ** max(0, math.floor(math.log10(value)) - 1))
-    return math.ceil(value / step) * step
+def try_certificate(case: Case, certificate: Certificate) -> tuple[Trial, ...]:
+    """The input itself on new noise, where there is any, and the best attack found of each length."""
+    found = [_measure(case, certificate, NOISE_ALONE, 0.0, case.x, 0)] if certificate.accuracy.samples else []
+    scout = make_cheap(case, certificate)
+    top = _find_top(scout, case, certificate, case.x)
+    for number, multiple in enumerate(MULTIPLES if certificate.epsilon > 0 else (), 1):
+        epsilon = multiple * certificate.epsilon
+        kind, at = min(
+            propose_changes(scout, case, certificate.topk.k / top.numel(), epsilon),
+            key=lambda each: int((top & _find_top(scout, case, certificate, each[1])).sum()),
+        )
+        found.append(_measure(case, certificate, kind, epsilon, at, number))
+    return tuple(found)
 
 
-def judge(case: Case) -> Verdict:
-    """The certificate; and, where it promises anything at all, attacks that try it."""
-    began = perf_counter()
-    (certificate,) = certify(case.method, case.x, case.target, case.asked.epsilon, **group_options(case.terms))
-    seconds = {"certificate": round(perf_counter() - began, 3)}
-    pointless = case.hopeless or not case.asked.attack_steps or not certificate.at(0).topk.overlap
-    trials = () if pointless else try_out(case, certificate)
-    return Verdict(case, certificate, trials, seconds | {"all": round(perf_counter() - began, 3)})
+def propose_changes(scout: Any, case: Case, share: float, epsilon: float) -> Iterator[tuple[str, Tensor]]:
+    """Inputs within epsilon: by an attack on the map, if it can be differentiated, and in random directions."""
+    x, generator = case.x, torch.Generator().manual_seed(1)
+    if scout.differentiable:
+        steps, box = case.typed.attack_steps, case.classifier.box
+        attack = TopK(scout, epsilon, k=share, per_pixel=x.ndim == 4, steps=steps, box=box)
+        try:
+            yield DIRECTED, attack.perturb(x, case.target).x
+        except (ValueError, TypeError, RuntimeError) as error:  # no copy of the network, or no second derivative
+            log.warning("the attack led by the map was left out: %s", error)
+    for _ in range(RANDOM_DIRECTIONS):
+        way = torch.randn(x.shape, generator=generator).to(x)
+        yield RANDOM, x + epsilon * way / way.norm()
+
+
+def make_cheap(case: Case, certificate: Certificate) -> Any:
+    """The frozen method with few gradients, on a network that can be differentiated and copied.
+
+    Votes have no derivative, so probabilities stand in for them; the prior of a grid is none of pixels.
+    """
+    method = certificate.method
+    if not isinstance(method, MoreauGrad):
+        return replace(method, smoothing=replace(method.smoothing, samples=BUDGET))
+    network: Any = method.forward_func
+    if isinstance(network, Odds):
+        network = Odds(case.classifier, network.centre, network.scale)
+    elif case.typed.votes:
+        network = case.classifier
+    cheap: dict[str, Any] = {"forward_func": network, "budget": BUDGET, "derivative": parse_derivative(QUICK)}
+    cheap |= {"score": "prob"} if case.typed.votes else {}
+    if case.typed.grid is None:
+        return replace(method, **cheap)
+    return MoreauGrad(**{"rho": method.rho, "smoothing": method.smoothing, "score": method.score} | cheap)
+
+
+def _find_top(scout: Any, case: Case, certificate: Certificate, at: Tensor) -> Tensor:
+    found = scout.attribute(at, case.target).detach()
+    return certificate.top(Subspace(tuple(at.shape[1:]), case.typed.grid).project(found)[0].to(certificate.map))
+
+
+def _measure(case: Case, certificate: Certificate, kind: str, epsilon: float, at: Tensor, number: int) -> Trial:
+    """The map of the changed input by the same terms, with everything frozen that was found at the input itself."""
+    method, terms = certificate.method, {**case.terms, "k": certificate.topk.k}
+    if case.typed.method != RANKS:
+        terms |= {"rho": None, "centred": False}  # the method has both
+    if isinstance(method, GroupSparseMoreauGrad) and terms["grid"] is not None:
+        method = replace(method, groups=terms["grid"])
+    if terms["seed"] is not None:
+        terms["seed"] = independent_seed(terms["seed"], 10 + number)  # not the noise that the certificate knows
+    (other,) = certify(method, at, case.target, 0.0, **group_options(terms))
+    length = float((at - case.x).double().norm())
+    promised = certificate.at(max(epsilon, length)).topk.overlap
+    return Trial(kind, epsilon, length, certificate.overlap_with(other.map), promised)

@@ -1,137 +1,182 @@
-"""`robustness`: words and files in, a study in a folder out, and what it says in a few lines."""
+"""`robustness`: a study of methods under attack, in a folder, and its result in a few lines. Heavy imports inside."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from moreaugrad import validate
-from moreaugrad.cli.jobs import load, prepare
-from moreaugrad.cli.request import Request
+import typer
+
+from moreaugrad.attacks import ATTACKS
+from moreaugrad.cli.attack import NAMES, AttackBudget, Budget
+from moreaugrad.cli.options import ModelOptions, Out, PriorOptions, Quiet, Seed, make_folder, option
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.data.arrays import read_cifar10
-from moreaugrad.data.images import find_images, unique_names
-from moreaugrad.models.classifier import Classifier
-from moreaugrad.studies.plan import DISTANCE, FLOOR, STRONGEST, Study, split_names
-from moreaugrad.studies.resumable_csv import StudyRow
-from moreaugrad.studies.run import StudyResult, run_study
-from moreaugrad.studies.setup import assign_options, attack_options
-from moreaugrad.studies.sources import FileSource, PixelSource, Source
-from moreaugrad.training.trainer import DONE, NOT_FINISHED
+from moreaugrad.methods import METHODS
+from moreaugrad.metrics import METRICS
+
+if TYPE_CHECKING:
+    from moreaugrad.models.classifier import Classifier
+    from moreaugrad.studies.plan import Study
+    from moreaugrad.studies.resumable_csv import StudyRow
+    from moreaugrad.studies.sources import Source
+
+DONE, NOT_FINISHED = 0, 1
+Minutes = Annotated[float | None, typer.Option(help="Stop after the cell in which they have passed.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Which images, how long, and the words of the command."""
+@dataclass(frozen=True)
+class SourceOptions:
+    """The images of a study."""
 
-    images: tuple[str, ...]
-    data: Path | None = None
-    count: int | None = None  # the first so many
-    minutes: float | None = None
-    command: str = ""
+    images: Annotated[
+        list[str] | None, typer.Argument(help="Image files, folders or patterns.", show_default=False)
+    ] = None
+    data: Path | None = option("Instead of images: an .npz file, whose test images are used.")  # noqa: RUF009
+    count: int | None = option("Use this many images, from the first.", "--images")
 
     def __post_init__(self) -> None:
         if bool(self.images) == (self.data is not None):
             raise ValueError("give images or --data, and not both, got " + ("both" if self.images else "neither"))
-        if self.count is not None:
-            validate.at_least("--images", self.count, 1)
-        if self.minutes is not None:
-            validate.positive("--minutes", self.minutes)
+        if self.count is not None and self.count < 1:
+            raise ValueError(f"--images must be at least 1, got {self.count}")
 
-    def source(self, classifier: Classifier, out: Path) -> Source:
+    def open(self, classifier: Classifier, out: Path) -> Source:
+        from moreaugrad.data.arrays import read_cifar10
+        from moreaugrad.data.images import find_images, unique_names
+        from moreaugrad.studies.sources import FileSource, PixelSource
+
         if self.data is not None:
             return PixelSource(read_cifar10(self.data).x_test[: self.count], classifier)
-        paths = find_images(self.images, skip=out)[: self.count]
+        paths = find_images(self.images or (), skip=out)[: self.count]
         return FileSource(paths, unique_names(paths), classifier)
 
 
-def study_files(
-    words: Mapping[str, str], terms: Mapping[str, Any], asked: Asked, request: Request, terminal: Terminal
-) -> int:
-    """Runs a study, or goes on with it; the exit code."""
-    terminal.hear_warnings()
-    study = made(words, terms, request.options)
-    prepare(request.out, (), ())
-    classifier = load(request, terminal)
-    with terminal.busy("reading the images"):
-        source = asked.source(classifier, request.out)
-    with terminal.bar(f"robustness: {len(source.keys)} images") as watch:
-        result = run_study(
-            study,
-            classifier,
-            source,
-            request.out,
-            minutes=asked.minutes,
-            watch=watch,
-            name=request.model,
-            command=asked.command,
+@dataclass(frozen=True)
+class StudyOptions:
+    """What is compared, and how."""
+
+    methods: str = option("Names from `moreaugrad methods`, with commas.", default="gradient,smoothgrad,sparse_moreau")
+    attacks: str = option(f"Of {NAMES}, or registered ones, with commas.", default="topk,noise")
+    norms: str = option("Sizes of the change, with commas.", default="0.3,1,3,10")
+    norm: str = option("How sizes are measured: l2 or linf; also plain, for noise.", default="l2")
+    modes: str = option(
+        "Derivatives of MoreauGrad maps, with commas; transfer: others' points.",
+        "--modes",
+        "--derivatives",
+        default="frozen,unrolled,implicit",
+    )
+    metrics: str = option(
+        "Metrics of two maps, with commas; also with a flag: ssim:raw.",
+        default="normalised_distance,topk_intersection,ssim",
+    )
+    attack_budget: AttackBudget = 400
+    budget: Budget = 1600
+    steps: int = option("Steps of the attacks that take steps.", default=10)
+    restarts: int = option("Restarts of the attacks that have them.", default=1)
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        for table, names in ((METHODS, self.methods), (ATTACKS, self.attacks), (METRICS, self.metrics)):
+            for name in names.split(","):
+                _ = table[name.strip().partition(":")[0]]
+
+    def make(self, options: Mapping[str, Any]) -> Study:
+        """The study; each option goes to the methods or attacks that take it."""
+        from moreaugrad.studies.plan import Study, split_names
+        from moreaugrad.studies.setup import assign_options, attack_options
+
+        of_methods, of_attacks = assign_options(options, split_names(self.methods), split_names(self.attacks))
+        for name, given in of_attacks.items():
+            for each in ("steps", "restarts"):
+                if each in attack_options(name):
+                    given.setdefault(each, getattr(self, each))
+        return Study(
+            of_methods,
+            of_attacks,
+            tuple(_read_size(each) for each in split_names(self.norms)),
+            self.norm,
+            tuple(split_names(self.modes)),
+            tuple(split_names(self.metrics)),
+            self.budget,
+            self.attack_budget,
+            self.seed,
         )
-    for line in lines(study, result):
+
+
+def robustness(
+    *,
+    source: SourceOptions,
+    study: StudyOptions,
+    options: PriorOptions,
+    model: ModelOptions,
+    out: Out = Path("robustness"),
+    minutes: Minutes = None,
+    quiet: Quiet = False,
+) -> int:
+    """Compare how maps withstand attacks, on equal budgets: OUT/rows.csv, table.csv, curves.png, study.json.
+
+    The same command resumes a study that was stopped. With --sparsity the derivative treats the eta that it chose as a
+    constant, so attacks are weaker than they could be; --set eta=0.005 has no such gap.
+    Exit code 0: done; 1: --minutes came first, run it again.
+    """
+    from moreaugrad.studies.run import run_study
+
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"--minutes must be a positive number, got {minutes}")
+    terminal = Terminal(quiet)
+    terminal.hear_warnings()
+    plan = study.make(options.given())
+    make_folder(out)
+    classifier = model.load(terminal)
+    with terminal.busy("reading the images"):
+        images = source.open(classifier, out)
+    command = shlex.join(["moreaugrad", *sys.argv[1:]])
+    with terminal.bar(f"robustness: {len(images.keys)} images") as watch:
+        result = run_study(
+            plan, classifier, images, out, minutes=minutes, watch=watch, name=model.model, command=command
+        )
+    for line in describe(result.table):
         terminal.say(line)
     if result.finished:
-        terminal.say(f"-> {request.out}: rows.csv, table.csv, curves.png, study.json")
+        terminal.say(f"-> {out}: rows.csv, table.csv, curves.png, study.json")
         return DONE
-    terminal.say(
-        f"stopped after {result.done} of {result.total} cells; the same command goes on from {request.out}"
-    )
+    terminal.say(f"stopped after {result.done} of {result.total} cells; the same command goes on from {out}")
     return NOT_FINISHED
 
 
-def made(words: Mapping[str, str], terms: Mapping[str, Any], options: Mapping[str, Any]) -> Study:
-    """The study that was asked for in words."""
-    methods, attacks = split_names(words["methods"]), split_names(words["attacks"])
-    of_methods, of_attacks = assign_options(options, methods, attacks)
-    for name, given in of_attacks.items():
-        for option in ("steps", "restarts"):
-            if option in attack_options(name):
-                given.setdefault(option, terms[option])
-    return Study(
-        of_methods,
-        of_attacks,
-        tuple(_number(each) for each in split_names(words["norms"])),
-        terms["norm"],
-        tuple(split_names(words["modes"])),
-        tuple(split_names(words["metrics"])),
-        terms["budget"],
-        terms["attack_budget"],
-        terms["seed"],
-    )
-
-
-def lines(study: Study, result: StudyResult) -> list[str]:
+def describe(table: list[StudyRow]) -> list[str]:
     """The distance by method, attack and size: what noise alone does, and what the strongest attack does."""
+    from moreaugrad.studies.plan import DISTANCE, FLOOR, STRONGEST
+
     found: dict[tuple[str, str], list[StudyRow]] = {}
-    for line in result.table:
-        if line["metric"] == DISTANCE and (line["mode"], line["over"]) in ((STRONGEST, "valid"), (FLOOR, "all")):
-            found.setdefault((line["method"], line["attack"]), []).append(line)
-    told = [f"{DISTANCE.replace('_', ' ')}, median and 95 % interval over images with a valid attack:"] if found else []
-    for (label, attack), some in found.items():
-        told.append(f"{label}, {'two seeds' if attack == 'none' else attack}: " + "; ".join(map(_line, some)))
-    return told + _drowned(found)
+    for row in table:
+        if row["metric"] == DISTANCE and (row["mode"], row["over"]) in ((STRONGEST, "valid"), (FLOOR, "all")):
+            found.setdefault((row["method"], row["attack"]), []).append(row)
+    title = f"{DISTANCE.replace('_', ' ')}, median and 95 % interval over images with a valid attack:"
+    lines = [title] if found else []
+    for (label, attack), rows in found.items():
+        lines.append(f"{label}, {'two seeds' if attack == 'none' else attack}: " + "; ".join(map(_cell, rows)))
+    for (label, attack), rows in found.items():
+        others = [each for (name, other), each in found.items() if name == label and other != "none"]
+        reached = [row["median"] for each in others for row in each if row["valid_share"]]
+        if attack == "none" and reached and max(reached) < rows[0]["median"]:
+            lines.append(f"{label}: two seeds differ more than any attack; its maps are mostly noise: raise --budget")
+    return lines
 
 
-def _drowned(found: Mapping[tuple[str, str], list[StudyRow]]) -> list[str]:
-    """Methods whose own noise is larger than what any attack did to them: common noise then hides the attack."""
-    told = []
-    for label, floor in ((label, some[0]["median"]) for (label, attack), some in found.items() if attack == "none"):
-        others = [some for (name, attack), some in found.items() if name == label and attack != "none"]
-        reached = [line["median"] for some in others for line in some if line["valid_share"]]
-        if reached and max(reached) < floor:
-            told.append(f"{label}: two seeds differ more than any attack; its maps are mostly noise: raise --budget")
-    return told
-
-
-def _line(line: StudyRow) -> str:
-    size = "" if line["epsilon"] == 0 else f"{line['epsilon']:g}: "
-    if not line["valid_share"]:
+def _cell(row: StudyRow) -> str:
+    size = "" if row["epsilon"] == 0 else f"{row['epsilon']:g}: "
+    if not row["valid_share"]:
         return f"{size}none valid"
-    share = "" if line["valid_share"] == 1 else f" ({line['valid_share']:.0%} valid)"
-    return f"{size}{line['median']:.3f} [{line['low']:.3f}, {line['high']:.3f}]{share}"
+    share = "" if row["valid_share"] == 1 else f" ({row['valid_share']:.0%} valid)"
+    return f"{size}{row['median']:.3f} [{row['low']:.3f}, {row['high']:.3f}]{share}"
 
 
-def _number(text: str) -> float:
+def _read_size(text: str) -> float:
     try:
         return float(text)
     except ValueError:

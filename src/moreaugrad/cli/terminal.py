@@ -1,6 +1,6 @@
-"""What a person sees: lines, errors, and a bar that is there only while something runs.
+"""What a person sees: lines, errors, and a progress bar while something runs.
 
-Results go to stdout, everything else to stderr; nothing is read as markup.
+Results go to stdout, everything else to stderr. File names are never read as markup.
 """
 
 from __future__ import annotations
@@ -19,14 +19,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """The two streams."""
+    """Where a command writes what it has to say.
 
-    quiet: bool = False  # errors only
-    json: bool = False  # stdout holds JSON lines and nothing else
+    Args:
+        quiet: print nothing but errors.
+        json: print JSON lines to stdout, and nothing else.
+    """
+
+    quiet: bool = False
+    json: bool = False
 
     @property
     def lively(self) -> bool:
-        """Whether anyone watches."""
+        """Whether somebody watches stderr."""
         return not self.quiet and sys.stderr.isatty()
 
     def say(self, text: str) -> None:
@@ -45,17 +50,20 @@ class Terminal:
         sys.stdout.flush()
 
     def hear_warnings(self) -> None:
-        """Our own warnings as one line each; those that other packages write for developers are dropped."""
+        """Print warnings as one line each, or none if quiet; drop those meant for developers of other packages.
+
+        `main` restores the filters when the command ends.
+        """
         log = logging.getLogger("moreaugrad")
-        log.handlers = [_Lines(logging.ERROR if self.quiet else logging.WARNING)]
-        warnings.simplefilter("ignore")
-        if not self.quiet:
-            warnings.simplefilter("default", UserWarning)
-            warnings.showwarning = _show  # type: ignore[assignment]
+        log.handlers = [_LineHandler(logging.ERROR if self.quiet else logging.WARNING)]
+        warnings.simplefilter("default", UserWarning)
+        for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
+            warnings.filterwarnings("ignore", category=kind, module=r"(?!moreaugrad\b)")
+        warnings.showwarning = _drop_warning if self.quiet else _show_warning  # type: ignore[assignment]
 
     @contextmanager
     def busy(self, title: str) -> Iterator[None]:
-        """A sign of life for work without a known length."""
+        """A spinner for work of unknown length."""
         if not self.lively:
             yield
             return
@@ -67,7 +75,7 @@ class Terminal:
 
     @contextmanager
     def bar(self, title: str) -> Iterator[Watch]:
-        """A watcher that draws how far one call has come, and leaves nothing behind."""
+        """A callback for one call, which draws a progress bar that disappears afterwards."""
         if not self.lively:
             yield lambda step, total, info: None
             return
@@ -84,12 +92,16 @@ class Terminal:
             yield watch
 
 
-class _Lines(logging.Handler):
-    """Log records as lines on stderr."""
+class _LineHandler(logging.Handler):
+    """Writes log records as lines on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _show(record.getMessage())
+        _show_warning(record.getMessage())
 
 
-def _show(message: Warning | str, *where: Any) -> None:
+def _show_warning(message: Warning | str, *where: Any) -> None:
     sys.stderr.write(f"warning: {' '.join(str(message).split())}\n")
+
+
+def _drop_warning(message: Warning | str, *where: Any) -> None:
+    """Shows nothing."""

@@ -1,58 +1,84 @@
-"""`moreaugrad train`: the options of training. Every import that costs time is made inside."""
+"""`train` and `train-mask`: the options of training. Heavy imports are made inside."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from moreaugrad.cli.options import Device, Quiet, Seed, Weights, expand_options, option
 from moreaugrad.cli.terminal import Terminal
 
 app = typer.Typer(help="Train the networks of the zoo.")
 
-Data = Annotated[Path, typer.Option(help="torchvision's CIFAR-10 folder, or an .npz with x_train, y_train, ...")]
-Network = Annotated[str, typer.Option(help="resnet18, or lipschitz: of Lipschitz constant 1.")]
-Out = Annotated[Path | None, typer.Option(help="File for the weights; checkpoint and log lie beside it.")]
-Activation = Annotated[str | None, typer.Option(help="resnet18: softplus (default) or relu.")]
-Beta = Annotated[float | None, typer.Option(help="resnet18: steepness of softplus, 1.")]
-Width = Annotated[int | None, typer.Option(help="resnet18: channels of the first stage, 64.")]
-Widths = Annotated[str | None, typer.Option(help="lipschitz: channels of the stages, such as 96 or 32,64.")]
-Depth = Annotated[int | None, typer.Option(help="lipschitz: orthogonal maps per stage.")]
-Tau = Annotated[float | None, typer.Option(help="lipschitz: roundness of the activation.")]
-Patch = Annotated[int | None, typer.Option(help="lipschitz: pixels along the first patches: 2, 4 or 8.")]
-Temperature = Annotated[float | None, typer.Option(help="lipschitz: factor of the logits in the loss.")]
-Noise = Annotated[
-    float, typer.Option(help="Gaussian noise on the input; resnet18: normalised, lipschitz: pixels 0..1.")
+WeightsFile = Annotated[Path | None, typer.Option(help="File for the weights; checkpoint and log lie beside it.")]
+MaskFile = Annotated[Path, typer.Option(help="File for the mask network; checkpoint and log lie beside it.")]
+CifarData = Annotated[Path, typer.Option(help="torchvision's CIFAR-10 folder, or an .npz with x_train, y_train, ...")]
+TinyData = Annotated[Path, typer.Option(help="tiny-imagenet-200 as published, or the folder above it.")]
+MaskData = Annotated[Path, typer.Option(help="Images, all held in memory at the model's size, or CIFAR-10's folder.")]
+ModelName = Annotated[str, typer.Option(help="The classifier: a name from `moreaugrad models`, or your own.")]
+Compile = Annotated[
+    bool | None, typer.Option("--compile/--no-compile", help="Use torch.compile; slow to start; default: on a GPU.")
 ]
-Epochs = Annotated[int, typer.Option(help="Passes over the training images.")]
-Batch = Annotated[int | None, typer.Option(help="Images per step; else 512 on a GPU, 128 elsewhere.")]
-Rate = Annotated[
-    float | None, typer.Option(help="Highest learning rate; else 0.2 per 512 images of a batch, or 0.01 for lipschitz.")
-]
-Decay = Annotated[float | None, typer.Option(help="resnet18: weight decay, 5e-4.")]
-Seed = Annotated[int, typer.Option(help="Of the first weights, the order and the augmentation.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, ...; auto takes a GPU where there is one.")]
-Compile = Annotated[bool | None, typer.Option("--compile/--no-compile", help="torch.compile; else on a GPU.")]
-Restart = Annotated[bool, typer.Option("--restart", help="Begin anew, whatever checkpoint there is.")]
-Limit = Annotated[float | None, typer.Option(help="Stop after the epoch in which so many seconds have passed.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no lines but errors.")]
 
-Folder = Annotated[Path, typer.Option("--data", help="tiny-imagenet-200 as published, or the folder above it.")]
-Passes = Annotated[int, typer.Option("--epochs", help="Passes over the training images.")]
-Images = Annotated[int | None, typer.Option("--batch", help="Images per step; else 256 on a GPU, 64 elsewhere.")]
-FineRate = Annotated[
-    float | None, typer.Option("--lr", help="Highest learning rate; else 0.01 per 256 images of a batch.")
-]
-FineCompile = Annotated[
-    bool, typer.Option("--compile/--no-compile", help="torch.compile: it takes longer than 15 epochs of 20,000 images.")
-]
-Size = Annotated[int, typer.Option(help="Pixels along the network's input, to which images are resized.")]
 
-RECIPE = ("network", "noise_sigma", "epochs", "batch", "lr", "seed")
-RESNET18 = ("activation", "beta", "width", "weight_decay")
-FINE_TUNING = ("epochs", "batch", "lr", "size", "seed")
-LIPSCHITZ = ("widths", "depth", "tau", "temperature", "patch")
+@dataclass(frozen=True)
+class RunOptions:
+    """Where to train, for how long, and from which point."""
+
+    device: Device = "auto"
+    restart: bool = option("Start over, even if there is a checkpoint.", "--restart", default=False)
+    limit_seconds: float | None = option("Stop at the first log line after this many seconds.")
+    quiet: Quiet = False
+
+
+@dataclass(frozen=True)
+class CifarRecipe:
+    """What to train on CIFAR-10; None is chosen by the network or the device."""
+
+    network: str = option("resnet18, or lipschitz: with Lipschitz constant 1.", default="resnet18")
+    activation: str | None = option("resnet18: softplus (default) or relu.")
+    beta: float | None = option("resnet18: steepness of softplus, 1.")
+    width: int | None = option("resnet18: channels of the first stage, 64.")
+    widths: str | None = option("lipschitz: channels of the stages, e.g. 96 or 32,64.")
+    depth: int | None = option("lipschitz: orthogonal maps per stage.")
+    tau: float | None = option("lipschitz: roundness of the activation.")
+    temperature: float | None = option("lipschitz: factor of the logits in the loss.")
+    patch: int | None = option("lipschitz: side of the first patches in pixels: 2, 4 or 8.")
+    noise_sigma: float = option(
+        "Gaussian noise on the input; resnet18: normalised, lipschitz: pixels 0..1.", default=0.0
+    )
+    epochs: int = option("Passes over the training images.", default=200)
+    batch: int | None = option("Images per step; default: 512 on a GPU, else 128.")
+    lr: float | None = option("Highest learning rate; default: 0.2 per 512 images of a batch, or 0.01 for lipschitz.")
+    weight_decay: float | None = option("resnet18: weight decay, 5e-4.")
+    seed: Seed = 0
+
+
+@dataclass(frozen=True)
+class FineTuningRecipe:
+    """How to fine-tune on Tiny-ImageNet; None is chosen by the device."""
+
+    epochs: int = option("Passes over the training images.", default=15)
+    batch: int | None = option("Images per step; default: 256 on a GPU, else 64.")
+    lr: float | None = option("Highest learning rate; default: 0.01 per 256 images of a batch.")
+    size: int = option("Side of the network's input in pixels; images are resized to it.", default=128)
+    seed: Seed = 0
+
+
+@dataclass(frozen=True)
+class MaskRecipe:
+    """How to train a mask network; None is chosen by the size of the images."""
+
+    steps_selector: int | None = option("Steps of the class selector; default: 2000.")
+    steps_decoder: int | None = option("Steps of the decoder; default: 3000.")
+    batch: int | None = option("Images per step; default: 256, or 64 above 64 pixels.")
+    lr: float | None = option("Highest learning rate; default: 0.001.")
+    loss: str | None = option("paper or code; default: paper up to 64 pixels, code above.")
+    width: int | None = option("Channels of the decoder at its finest resolution; default: 32.")
+    seed: Seed = 0
 
 
 @app.callback(invoke_without_command=True)
@@ -63,70 +89,52 @@ def _top(context: typer.Context) -> None:
 
 
 @app.command()
-def cifar10(  # noqa: PLR0913, PLR0917
-    data: Data,
-    network: Network = "resnet18",
-    out: Out = None,
-    activation: Activation = None,
-    beta: Beta = None,
-    width: Width = None,
-    widths: Widths = None,
-    depth: Depth = None,
-    tau: Tau = None,
-    temperature: Temperature = None,
-    patch: Patch = None,
-    noise_sigma: Noise = 0.0,
-    epochs: Epochs = 200,
-    batch: Batch = None,
-    lr: Rate = None,
-    weight_decay: Decay = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    compile: Compile = None,
-    restart: Restart = False,
-    limit_seconds: Limit = None,
-    quiet: Quiet = False,
+@expand_options
+def cifar10(
+    *, data: CifarData, out: WeightsFile = None, recipe: CifarRecipe, compile: Compile = None, run: RunOptions
 ) -> int:
-    """Train a network on CIFAR-10. The same command goes on where an earlier one stopped.
+    """Train a network on CIFAR-10. The same command resumes a training that was stopped.
 
     Exit code 0: the weights are written; 1: --limit-seconds came first, run it again.
     """
-    given = locals()
     from moreaugrad.training.classifiers import train_cifar10
     from moreaugrad.training.trainer import TrainingJob
 
-    return train_cifar10(
-        {name: given[name] for name in (*RECIPE, *RESNET18, *LIPSCHITZ)},
-        TrainingJob(data, out, device, compile, restart, limit_seconds),
-        Terminal(quiet),
-    )
+    job = TrainingJob(data, out, run.device, compile, run.restart, run.limit_seconds)
+    return train_cifar10(asdict(recipe), job, Terminal(run.quiet))
 
 
 @app.command("tiny-imagenet")
-def tiny_imagenet(  # noqa: PLR0913, PLR0917
-    data: Folder,
-    out: Out = None,
-    epochs: Passes = 15,
-    batch: Images = None,
-    lr: FineRate = None,
-    size: Size = 128,
-    seed: Seed = 0,
-    device: Device = "auto",
-    compile: FineCompile = False,
-    restart: Restart = False,
-    limit_seconds: Limit = None,
-    quiet: Quiet = False,
+@expand_options
+def tiny_imagenet(
+    *, data: TinyData, out: WeightsFile = None, recipe: FineTuningRecipe, compile: Compile = False, run: RunOptions
 ) -> int:
-    """Fine-tune EfficientNet-Lite0, from its ImageNet weights, on Tiny-ImageNet. Goes on where it stopped.
+    """Fine-tune EfficientNet-Lite0, from its ImageNet weights, on Tiny-ImageNet. Resumes a stopped training.
 
     Exit code 0: the weights are written; 1: --limit-seconds came first, run it again.
     """
-    given = locals()
     from moreaugrad.training.classifiers import train_tiny_imagenet
     from moreaugrad.training.trainer import TrainingJob
 
-    return train_tiny_imagenet(
-        {name: given[name] for name in FINE_TUNING},
-        TrainingJob(data, out, device, compile, restart, limit_seconds),
-        Terminal(quiet),
-    )
+    job = TrainingJob(data, out, run.device, compile, run.restart, run.limit_seconds)
+    return train_tiny_imagenet(asdict(recipe), job, Terminal(run.quiet))
+
+
+def train_mask(
+    *,
+    data: MaskData,
+    model: ModelName,
+    weights: Weights = None,
+    out: MaskFile = Path("mask.safetensors"),
+    recipe: MaskRecipe,
+    run: RunOptions,
+) -> int:
+    """Train a mask network for a classifier. The same command resumes a training that was stopped.
+
+    Exit code 0: the network is written; 1: --limit-seconds came first, run it again.
+    """
+    from moreaugrad.training.mask_networks import train_mask_network
+    from moreaugrad.training.trainer import TrainingJob
+
+    job = TrainingJob(data, out, run.device, None, run.restart, run.limit_seconds)
+    return train_mask_network(asdict(recipe), job, model, weights, Terminal(run.quiet))

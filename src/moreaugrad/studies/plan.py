@@ -13,6 +13,7 @@ from moreaugrad import validate
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.attacks.base import check_epsilon
 from moreaugrad.methods import METHODS
+from moreaugrad.methods.options import plain
 from moreaugrad.metrics.maps import require_boolean
 from moreaugrad.studies.setup import BudgetedMethod, attack_options, find_metric, needs_derivative, slope
 
@@ -196,12 +197,3 @@ class Study:
 def split_names(text: str) -> list[str]:
     """The names in "a, b, c"."""
     return [each.strip() for each in text.split(",") if each.strip()]
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON can hold it."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return value if value is None or isinstance(value, str | int | float) else repr(value)

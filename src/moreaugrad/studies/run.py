@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from moreaugrad.methods.options import versions
 from moreaugrad.plotting import pictures
 from moreaugrad.plotting.curves import curves
 from moreaugrad.studies import summary
@@ -124,7 +124,7 @@ def _describe_run(runner: StudyRunner, command: str) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command,
         "device": f"{device} ({card})",
-        "versions": {"python": platform.python_version()} | {each: version(each) for each in ("moreaugrad", "torch")},
+        "versions": versions(),
         "methods": runner.judge_options(),
     }
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from moreaugrad.attacks.base import Attack, predict_logits
 from moreaugrad.attacks.result import AttackResult
-from moreaugrad.cli.method_options import told
 from moreaugrad.methods.base import Method
+from moreaugrad.methods.options import describe_options
 from moreaugrad.studies.plan import EXACT, FLOOR, NO_DERIVATIVE, STRONGEST, TRANSFER, Cell, Study
 from moreaugrad.studies.resumable_csv import StudyRow, format_value
 from moreaugrad.studies.setup import compare_maps, is_valid, make_attack
@@ -80,7 +80,7 @@ class StudyRunner:
 
     def judge_options(self) -> dict[str, dict[str, Any]]:
         """All options of the judged methods, defaults included."""
-        return {label: told(method) for label, method in self._judges.items()}
+        return {label: describe_options(method) for label, method in self._judges.items()}
 
     @property
     def device(self) -> torch.device:

@@ -18,9 +18,9 @@ from moreaugrad.attacks.base import Attack
 from moreaugrad.attacks.class_attack import ClassAttack
 from moreaugrad.attacks.map_attack import MapAttack
 from moreaugrad.attacks.result import AttackResult
-from moreaugrad.cli.method_options import make_method, taken
 from moreaugrad.envelope.derivative import Derivative, parse_derivative
 from moreaugrad.methods.base import Method
+from moreaugrad.methods.options import make_method, option_names
 from moreaugrad.metrics import METRICS, Metric
 from moreaugrad.registry import unknown
 from moreaugrad.types import Flags, PerImage
@@ -42,7 +42,7 @@ class BudgetedMethod:
     scout: int | None = None  # gradients of the cheaper maps that compare attacks before one is judged
 
     def __post_init__(self) -> None:
-        known = taken(self.method)
+        known = option_names(self.method)
         for name in self.options:
             if name not in known:
                 raise unknown(f"an option of {self.method}", name, known)
@@ -53,7 +53,7 @@ class BudgetedMethod:
     @property
     def has_modes(self) -> bool:
         """Whether its map can be differentiated in several ways."""
-        return "derivative" in taken(self.method)
+        return "derivative" in option_names(self.method)
 
     def make_attacked(self, model: Any, mode: str | None = None) -> Method:
         """The method as an attack sees it, differentiated by `mode`."""
@@ -71,7 +71,7 @@ class BudgetedMethod:
         return None if self.scout is None else self._make(model, self.scout, SCOUT, {})
 
     def _make(self, model: Any, budget: int, stream: int, extra: Mapping[str, Any]) -> Method:
-        known, options = taken(self.method), dict(self.options)
+        known, options = option_names(self.method), dict(self.options)
         if "budget" in known:
             options["budget"] = budget
         elif "smoothing" in options:
@@ -161,7 +161,7 @@ def assign_options(
 
     An option goes to the methods that take it, else to the attacks that do; NAME.option to that method or attack alone.
     """
-    known_methods = {name: taken(name) for name in methods}
+    known_methods = {name: option_names(name) for name in methods}
     known_attacks = {name: attack_options(name) for name in attacks}
     of_methods: dict[str, dict[str, Any]] = {name: {} for name in methods}
     of_attacks: dict[str, dict[str, Any]] = {name: {} for name in attacks}

@@ -7,10 +7,9 @@ from PIL import Image
 from small_network import SIZE, Linear, Moody
 
 from moreaugrad import METHODS, MoreauGrad, Smoothing
-from moreaugrad.api import ExplainBatch, explain
-from moreaugrad.cli.method_options import make_method, taken, told
+from moreaugrad.api import Explainer, explain
+from moreaugrad.methods.options import describe_options, make_method, option_names
 from moreaugrad.models.custom import as_classifier
-from moreaugrad.types import Item
 
 
 @pytest.fixture
@@ -93,7 +92,7 @@ def test_the_network_is_left_as_it_was(picture):
         ({"image": torch.full((3, SIZE, SIZE), float("nan"))}, "must be finite"),
     ],
 )
-def test_bad_input_is_told(network, picture, given, words):
+def test_bad_input_is_refused(network, picture, given, words):
     with pytest.raises((ValueError, TypeError), match=words):
         explain(network, **{"image": picture, "budget": 32} | given)
 
@@ -117,55 +116,68 @@ def test_options_make_the_method_that_the_class_makes(network):
 
 
 @pytest.mark.parametrize("name", [name for name, each in METHODS.items() if "trained" not in each.flags])
-def test_told_options_make_the_same_method_again(network, name):
+def test_described_options_make_the_same_method_again(network, name):
     made = make_method(name, network, {})
-    again = make_method(name, network, told(made))
+    again = make_method(name, network, describe_options(made))
     assert again.options() == made.options()
-    assert set(told(made)) <= set(taken(name))
+    assert set(describe_options(made)) <= set(option_names(name))
 
 
 def test_none_is_passed_on_where_it_means_something(network):
     assert make_method("fgvis", network, {"defence": None}).defence is None
-    assert told(make_method("fgvis", network, {"defence": None}))["defence"] is None
+    assert describe_options(make_method("fgvis", network, {"defence": None}))["defence"] is None
     assert make_method("integrated_gradients", network, {"baseline": None}).baseline is None
     assert make_method("sparse_moreau", network, {"eta": None, "sparsity": 0.1}).eta is None
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if "samples" in taken(name)])
+@pytest.mark.parametrize("name", [name for name in METHODS if "samples" in option_names(name)])
 def test_noise_by_single_options(network, name):
     assert make_method(name, network, {"noise_level": 0.3}).noise.noise_level == 0.3
     assert make_method(name, network, {"sigma": 0.3}).noise.sigma == 0.3
 
 
-def batch_of(network, name="sparse_moreau", **options) -> ExplainBatch:
-    return ExplainBatch(as_classifier(network), name, options)
+def explainer_of(network, name="sparse_moreau", **options) -> Explainer:
+    return Explainer(as_classifier(network), name, options)
 
 
-def test_records_come_in_order_and_know_their_item(network, picture):
+def test_records_come_in_order_and_know_their_image(network, picture):
     dark, light = Image.new("RGB", (9, 9)), Image.new("RGB", (9, 9), "white")
-    items = [Item("a", picture, 1), Item("b", dark), Item("c", light, 2), Item("d", picture)]
-    records = batch_of(network, budget=64, sparsity=0.2)(items)
+    sources, targets = [("a", picture), ("b", dark), ("c", light), ("d", picture)], [1, None, 2, None]
+    records = explainer_of(network, budget=64, sparsity=0.2)(sources, targets)
     assert [record.key for record in records] == ["a", "b", "c", "d"]
     assert [records[0].target, records[2].target] == [1, 2]
     assert [records[0].label, records[2].label] == ["dog", "bird"]
-    for item, record in zip(items, records, strict=True):
-        alone = explain(network, item.pixels, target=item.target, budget=64, sparsity=0.2)
+    for (_, source), target, record in zip(sources, targets, records, strict=True):
+        alone = explain(network, source, target=target, budget=64, sparsity=0.2)
         torch.testing.assert_close(record.explanation.map, alone.map)
-        assert record.pixels.size == (SIZE, SIZE)
+        assert record.picture.size == (SIZE, SIZE)
 
 
 def test_lengths_in_pixel_values(network, picture):
-    (record,) = batch_of(network, "moreau", budget=64, noise_level=0.1)([Item("a", picture, 0)])
-    pixels = np.asarray(record.pixels).astype(float)
+    (record,) = explainer_of(network, "moreau", budget=64, noise_level=0.1)([("a", picture)], 0)
+    pixels = np.asarray(record.picture).astype(float)
     assert record.lengths["sigma_8bit"] == pytest.approx(0.1 * (pixels.max() - pixels.min()), rel=1e-4)
     assert record.lengths["delta_norm_8bit"] == pytest.approx(record.lengths["delta_norm"] * 255 * 0.25, rel=1e-4)
+
+
+def test_a_picture_is_preprocessed_once(network, picture):
+    calls = []
+
+    def counting(given):
+        calls.append(given)
+        return network.preprocess(given)
+
+    explainer = Explainer(as_classifier(network, counting), "gradient")
+    calls.clear()  # of black and white pictures, whose tensors tell mean and std
+    explainer([("a", picture)])
+    assert len(calls) == 1
 
 
 def test_one_bad_image_does_not_spoil_the_others(picture, tmp_path):
     (tmp_path / "bad.png").write_bytes(b"junk")
     light = Image.new("RGB", (9, 9), "white")
     sources = [("a", picture), ("bad", tmp_path / "bad.png"), ("light", light), ("b", np.asarray(picture))]
-    records = batch_of(Moody().eval(), budget=32).read_and_explain(sources)
+    records = explainer_of(Moody().eval(), budget=32)(sources)
     assert [record.key for record in records] == ["a", "bad", "light", "b"]
     assert [record.explanation is None for record in records] == [False, True, True, False]
     assert "of another kind" in records[1].error
@@ -175,6 +187,13 @@ def test_one_bad_image_does_not_spoil_the_others(picture, tmp_path):
 
 def test_wrong_options_are_found_before_the_first_image(network):
     with pytest.raises(ValueError, match="budget"):
-        batch_of(network, budget=3)
+        explainer_of(network, budget=3)
     with pytest.raises(ValueError, match="method must be one of"):
-        batch_of(network, "nonsense")
+        explainer_of(network, "nonsense")
+
+
+def test_a_list_of_sparsities_gives_a_list_of_maps(network, picture):
+    found = explain(network, picture, sparsity=[0.1, 0.3], budget=64)
+    assert [round(float(each.kept), 2) for each in found] == [0.1, 0.3]
+    with pytest.raises(ValueError, match="one map per image, got a list"):
+        explainer_of(network, sparsity=[0.1, 0.3], budget=64)([("a", picture)])

@@ -1,0 +1,141 @@
+"""Options that commands share: groups of them, --import, --prior, and what they leave behind."""
+
+import json
+import subprocess
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import small_network
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from moreaugrad.cli.options import MethodOptions, expand_options, import_plugin, option, parse_setting
+
+HEAVY = ("torch", "torchvision", "timm", "captum", "matplotlib", "skimage", "scipy", "numpy")
+SMALL = ["--model", "own_small:Linear", "--budget", "16"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with the user's network, a photo and a plugin."""
+    (tmp_path / "own_small.py").write_text(Path(small_network.SOURCE).read_text())
+    (tmp_path / "plugin.py").write_text("from pathlib import Path\nwith Path('log').open('a') as f: f.write('x')\n")
+    Image.new("RGB", (9, 9), "white").save(tmp_path / "a.png")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in ("own_small", "plugin", str(tmp_path / "plugin.py")):
+        sys.modules.pop(name, None)
+
+
+def test_groups_of_options_become_options():
+    @dataclass(frozen=True)
+    class Size:
+        width: int = option("Columns.", default=3)
+        height: int | None = option("Rows.", "--rows")
+
+    def draw(name: Annotated[str, typer.Argument()], *, size: Size, loud: bool = False) -> None:
+        """Draw."""
+        typer.echo((name, size.width, size.height, loud))
+
+    draw.__annotations__["size"] = Size
+    app = typer.Typer()
+    app.command()(expand_options(draw))
+    assert CliRunner().invoke(app, ["x", "--rows", "5", "--loud"]).output == "('x', 3, 5, True)\n"
+    assert CliRunner().invoke(app, ["x", "--width", "wide"]).exit_code == 2
+
+
+def test_only_typed_options_reach_a_method():
+    assert MethodOptions().given() == {}
+    typed = MethodOptions(rho=0.5, groups="3", quality="fast", others=["rule=left", "n=4"])
+    assert typed.given() == {"rho": 0.5, "groups": 3, "rule": "left", "n": 4, "budget": 160}
+    assert typed.specific == {"rule", "n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("a-b=1", ("a_b", 1)), ("a=[1, 2]", ("a", [1, 2])), ("a=word", ("a", "word")), ("a=null", ("a", None))],
+)
+def test_settings_are_json_or_words(text, found):
+    assert parse_setting(text) == found
+
+
+@pytest.mark.parametrize("name", ["plugin", "plugin.py"])
+def test_a_plugin_is_imported_once_before_names_are_looked_up(folder, run, name):
+    for _ in range(2):
+        code, _, err = run("explain", "a.png", "--import", name, "--method", "magic")
+        assert code == 2
+        assert "method must be one of" in err
+    assert Path("log").read_text() == "x"
+    assert run("methods", "--import", name)[0] == 0
+    assert str(folder) not in sys.path
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("missing", "ModuleNotFoundError"), ("missing.py", "FileNotFoundError"), ("broken.py", "ValueError: not today")],
+)
+def test_a_plugin_that_cannot_be_imported_is_one_line(folder, run, name, words):
+    Path("broken.py").write_text("raise ValueError('not today')")
+    code, out, err = run("methods", "--import", name)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert err.startswith(f"error: --import must name a module or a .py file that can be imported, got {name!r}")
+    assert words in err
+    with pytest.raises(ValueError, match="--import must name"):
+        import_plugin(name)  # a second time too
+
+
+@pytest.mark.parametrize("command", ["explain", "attack"])
+def test_a_method_without_a_prior_refuses_one(folder, run, command):
+    code, _, err = run(command, "a.png", "--model", "own_small:Linear", "--method", "gradient", "--prior", "l1")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "prior" in err
+
+
+def test_a_prior_from_outside_is_used_by_name(folder, run):
+    plugin = Path(small_network.SOURCE).parent / "outside" / "elastic_net.py"
+    typed = ("--import", plugin, "--prior", "elastic_net", "--eta", "0.01")
+    code, out, err = run("explain", "a.png", *SMALL, *typed, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["method"] == "moreau"
+    assert json.loads(out)["options"]["prior"] == "elastic_net"
+
+
+def test_a_command_leaves_the_filters_of_warnings_alone(folder, run):
+    before, show = list(warnings.filters), warnings.showwarning
+    assert run("explain", "a.png", *SMALL)[0] == 0
+    assert warnings.filters == before
+    assert warnings.showwarning is show
+
+
+def test_explaining_loads_no_attack_and_no_study(folder):
+    code = (
+        "import sys\nfrom moreaugrad.cli.app import main\n"
+        f"try: main(['explain', 'a.png', *{SMALL}, '--quiet'])\n"
+        "except SystemExit as stop: assert stop.code == 0\n"
+        "print([name for name in sys.modules if name.startswith(('moreaugrad.attacks.', 'moreaugrad.studies'))])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--help"], ["--version"], ["methods"], ["models"], ["train", "cifar10", "--help"]),
+        *([command, "--help"] for command in ("explain", "attack", "robustness", "certify", "train-mask")),
+    ],
+    ids=" ".join,
+)
+def test_lists_and_help_import_nothing_heavy(arguments):
+    code = (
+        "import sys\nfrom moreaugrad.cli.app import main\n"
+        f"try: main({arguments})\n"
+        f"except SystemExit: sys.stderr.write(str([name for name in {HEAVY} if name in sys.modules]))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert found.stderr == "[]"
