@@ -123,7 +123,7 @@ def test_old_names_warn_and_work():
         with pytest.warns(DeprecationWarning, match=f"mg.{old} is now mg.{new}"):
             found = getattr(mg, old)
         assert found is getattr(mg, new) or old == "Slope"
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="mg.Slope"):
         assert mg.Slope("unrolled", 3, samples=8) == mg.Unrolled(3, 8)
     with pytest.raises(AttributeError):
         mg.no_such_name  # noqa: B018

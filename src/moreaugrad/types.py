@@ -1,9 +1,8 @@
-"""Shapes, protocols and the solution of a solve: what every part of the package shares. Computes nothing."""
+"""Shapes and protocols: what every part of the package shares. Computes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
@@ -100,38 +99,3 @@ class TwiceDifferentiablePrior(Prior, Protocol):
     def stiffness(self, delta: Images) -> Images:
         """The largest eigenvalue of that second derivative, at each active entry; zero elsewhere."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """Where a solve stopped, and how far from optimal that point is."""
-
-    delta: Images
-    residual: PerImage  # |delta - prox(-rho * grad(x + delta))| / rho, at delta itself; NaN: not measured
-    tol: PerImage  # the largest residual that counts as converged
-    value: PerImage  # the score at x + delta, on the noise of the residual
-    eta: PerImage  # weight of the prior: as given, or as the requested sparsity made it
-    gradients: Counts  # sample-gradients spent, the residual's included
-    stderr: Images | None = None  # of the dual gradient, per entry; None for a deterministic score
-
-    @property
-    def converged(self) -> Flags:
-        """NaN compares false, so a diverged image is never called converged."""
-        return self.residual <= self.tol
-
-
-class Solver(Protocol):
-    """An algorithm that minimises an envelope's objective."""
-
-    def run(self, problem: Any, watch: Watch = ignore_progress) -> Solution:
-        """Solves the problems of a batch; one that did not converge is data, not an exception."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One image on its way in: 8-bit upright RGB pixels, and what to call it."""
-
-    key: str
-    pixels: Any  # PIL.Image.Image in mode RGB
-    target: int | None = None

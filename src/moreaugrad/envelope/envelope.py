@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from jaxtyping import Int
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from moreaugrad.batch import norm
 from moreaugrad.envelope.priors import find_level, take_prior
-from moreaugrad.types import Images, NoisyScore, PerImage, Prior, Score
+from moreaugrad.types import Counts, Flags, Images, NoisyScore, PerImage, Prior, Score, Watch, ignore_progress
 
 
 class Optimality(NamedTuple):
@@ -27,6 +27,24 @@ class Optimality(NamedTuple):
     residual: PerImage
     tol: PerImage
     value: PerImage
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Where a solve stopped, and how far from optimal that point is."""
+
+    delta: Images
+    residual: PerImage  # |delta - prox(-rho * grad(x + delta))| / rho, at delta itself; NaN: not measured
+    tol: PerImage  # the largest residual that counts as converged
+    value: PerImage  # the score at x + delta, on the noise of the residual
+    eta: PerImage  # weight of the prior: as given, or as the requested sparsity made it
+    gradients: Counts  # sample-gradients spent, the residual's included
+    stderr: Images | None = None  # of the dual gradient, per entry; None for a deterministic score
+
+    @property
+    def converged(self) -> Flags:
+        """NaN compares false, so a diverged image is never called converged."""
+        return self.residual <= self.tol
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +115,14 @@ class Envelope:
         # a score without noise (a linear one, say) has no standard error: rounding then sets the measure
         tol = torch.maximum(2 * error / self.rho, tolerance(None, mean))
         return Optimality(norm(delta - there) / self.rho, tol, value.mean(0))
+
+
+class Solver(Protocol):
+    """An algorithm that minimises an envelope's objective."""
+
+    def run(self, problem: Envelope, watch: Watch = ignore_progress) -> Solution:
+        """Solves the problems of a batch; one that did not converge is data, not an exception."""
+        ...
 
 
 def tolerance(tol: float | None, grad: Images) -> PerImage:

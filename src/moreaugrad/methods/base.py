@@ -26,7 +26,7 @@ from moreaugrad.model.prepared import HALF, PRECISIONS, Engine, Prepared
 from moreaugrad.model.score import KINDS, PHOTO, ClassScore, choose_engine, make_score, safe_rows
 from moreaugrad.model.smoothing import SmoothedScore, Smoothing, draw_seed
 from moreaugrad.results import Explanation
-from moreaugrad.types import Counts, ForwardFunc, Images, Target, Watch, ignore_progress
+from moreaugrad.types import Counts, ForwardFunc, Images, Target, Watch
 
 Inputs = Tensor | tuple[Tensor, ...]
 
@@ -502,24 +502,25 @@ def plain(value: Any) -> str | float | int | None:
 
 @contextmanager
 def show_progress(title: str, bar: bool, callback: Watch | None) -> Iterator[Watch]:
-    """A watcher that draws a bar, calls back, or does neither. The bar is closed in any case."""
-    if not bar:
-        yield callback or ignore_progress
-        return
-    from tqdm.auto import tqdm
+    """A watcher that draws a bar, calls back, both or neither. The bar is closed in any case."""
+    drawn = None
+    if bar:
+        from tqdm.auto import tqdm
 
-    drawn = tqdm(desc=title, unit="step")
-    try:
+        drawn = tqdm(desc=title, unit="step")
 
-        def watch(step: int, total: int, info: Mapping[str, Any]) -> None:
+    def watch(step: int, total: int, info: Mapping[str, Any]) -> None:
+        if drawn is not None:
             drawn.total = total
             drawn.update(step - drawn.n)
-            if callback is not None:
-                callback(step, total, info)
+        if callback is not None:
+            callback(step, total, info)
 
+    try:
         yield watch
     finally:
-        drawn.close()
+        if drawn is not None:
+            drawn.close()
 
 
 def _take_block(call: Call, some: slice, block: int, blocks: int) -> Call:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.envelope.derivative import Derivative, Implicit, parse_derivative
-from moreaugrad.envelope.envelope import Envelope, range_curvature
+from moreaugrad.envelope.envelope import Envelope, Solution, Solver, range_curvature
 from moreaugrad.envelope.priors import L1, PRIORS, Group, Zero
 from moreaugrad.envelope.solvers import SOLVERS, DualAveraging
 from moreaugrad.envelope.solvers.path import PathAveraging
@@ -20,7 +20,7 @@ from moreaugrad.methods import QUALITY
 from moreaugrad.methods.base import Call, NoisyMethod
 from moreaugrad.model.hessian import Given
 from moreaugrad.results import Explanation
-from moreaugrad.types import Counts, Images, Prior, Solution, Solver
+from moreaugrad.types import Counts, Images, Prior
 
 log = logging.getLogger("moreaugrad")
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.batch import allocate, norm, spread, take_rows, total, write_rows
-from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.types import Flags, Images, PerImage, Score, Solution, Watch, ignore_progress
+from moreaugrad.envelope.envelope import Envelope, Solution
+from moreaugrad.types import Flags, Images, PerImage, Score, Watch, ignore_progress
 
 JUMP = 4.0  # a residual this many times the usual one is a step that overshot, not noise
 LOOK = 8  # steps between two looks at who is finished: each look waits for the device

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.batch import total
-from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.types import PerImage, Solution, Watch, ignore_progress
+from moreaugrad.envelope.envelope import Envelope, Solution
+from moreaugrad.types import PerImage, Watch, ignore_progress
 
 STIFF = 4.0  # rho times the curvature above which a mean of gradients is no answer
 Several = Float[Tensor, "k n *shape"]  # one batch per point of the path

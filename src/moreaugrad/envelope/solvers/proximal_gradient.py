@@ -8,9 +8,9 @@ import torch
 
 from moreaugrad import validate
 from moreaugrad.batch import norm, spread, total
-from moreaugrad.envelope.envelope import Envelope, Optimality, tolerance
+from moreaugrad.envelope.envelope import Envelope, Optimality, Solution, tolerance
 from moreaugrad.envelope.priors import find_level
-from moreaugrad.types import Flags, Images, PerImage, Solution, Watch, ignore_progress
+from moreaugrad.types import Flags, Images, PerImage, Watch, ignore_progress
 
 GROWTH = 1.02  # of the step length after a step that went well: slow, for momentum wants a steady step
 

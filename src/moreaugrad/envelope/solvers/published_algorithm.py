@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from moreaugrad import validate
-from moreaugrad.envelope.envelope import Envelope
-from moreaugrad.types import Images, Solution, Watch, ignore_progress
+from moreaugrad.envelope.envelope import Envelope, Solution
+from moreaugrad.types import Images, Watch, ignore_progress
 
 
 @dataclass(frozen=True, slots=True)
