@@ -352,4 +352,5 @@ def test_a_study_needs_images(folder, run):
 def test_help_names_every_attack(run, command):
     _, out, _ = run(command, "--help")
     named = {word.strip(",.") for word in out.replace("│", " ").split()}
-    assert {name for name in ATTACKS if name not in named} == {"model_fooling"}  # it changes no image
+    own = {name for name, entry in ATTACKS.items() if entry.member is None}  # others may be registered by tests
+    assert own - named == {"model_fooling"}  # it changes no image

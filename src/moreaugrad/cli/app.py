@@ -88,3 +88,7 @@ def _print_table(rows: dict[str, str]) -> None:
     width = max(map(len, rows))
     for name, summary in rows.items():
         typer.echo(f"{name:<{width}}  {summary}")
+
+
+if __name__ == "__main__":
+    main()
