@@ -179,7 +179,7 @@ def test_a_method_without_a_derivative_is_judged_under_noise(folder, run):
         (["--norm", "l1"], "norm must be one of"),
         (["--attack", "topq"], "Did you mean 'topk'"),
         (["--attack", "structured", "--norm", "l2"], "norm must be one of ['linf'], got 'l2'"),
-        (["--attack", "region"], "region must be told its region"),
+        (["--attack", "region"], "region needs its region"),
         (["--attack", "model_fooling"], "which changes the network"),
         (["--method", "gradiant"], "Did you mean 'gradient'"),
         (["--grad-mode", "implicitt"], "Did you mean 'implicit'"),

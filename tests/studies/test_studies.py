@@ -13,11 +13,12 @@ from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.metrics import METRICS
+from moreaugrad.model import surgery
 from moreaugrad.studies import run, runner, summary
 from moreaugrad.studies.plan import Cell, Study
 from moreaugrad.studies.resumable_csv import ResumableCsv, format_value, parse_value
 from moreaugrad.studies.run import run_study
-from moreaugrad.studies.setup import BudgetedMethod, assign_options, make_attack, slope
+from moreaugrad.studies.setup import BudgetedMethod, assign_options, make_attack
 from moreaugrad.studies.sources import TensorSource
 
 EPSILON = 2.0
@@ -429,6 +430,15 @@ def test_maps_too_small_for_a_metric_are_refused_before_any_work(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_study_prepares_the_network_once(tmp_path, monkeypatch):
+    folds = []
+    fold = surgery.fold_batch_norms
+    monkeypatch.setattr(surgery, "fold_batch_norms", lambda *args: folds.append(args) or fold(*args))
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Softplus(), nn.Flatten(), nn.Linear(400, 3)).eval()
+    assert run_study(small(), model, X, tmp_path).finished
+    assert len(folds) == 1
+
+
 # terms
 
 
@@ -445,15 +455,8 @@ def test_noises_of_attack_and_judges_never_meet():
     assert BudgetedMethod("moreau", 64, 16).make_attacked(model, "unrolled:3x8").slope == mg.Unrolled(3, 8)
 
 
-def test_modes_are_words():
-    assert slope("frozen") == mg.Frozen()
-    assert slope("implicit:5x16") == mg.Implicit(5, 16)
-
-
-def test_a_study_from_names_gives_steps_to_the_attacks_that_take_them():
-    study = Study.of("gradient, moreau", "topk,noise", steps=4, epsilons=(1, 2))
-    assert study.methods == {"gradient": {}, "moreau": {}}
-    assert study.attacks == {"topk": {"steps": 4, "restarts": 1}, "noise": {}}
+def test_a_method_is_attacked_along_every_derivative_it_has():
+    study = Study({"gradient": {}, "moreau": {}}, {"topk": {}, "noise": {}}, epsilons=(1, 2))
     assert study.modes_of("gradient", "topk") == ("exact",)
     assert study.modes_of("moreau", "topk") == ("frozen", "unrolled", "implicit")
     assert study.modes_of("moreau", "noise") == ("none",)

@@ -104,9 +104,9 @@ def compare(
     An option goes to the methods that take it. Sparse methods keep 5 % unless --eta or --sparsity is given.
     """
     given = options.given()
-    names = [name.strip() for name in methods.split(",")] if methods else _usable_methods("network" in given)
-    for name in names:
-        _ = METHODS[name]
+    usable = [name for name, each in METHODS.items() if "network" in given or "trained" not in each.flags]
+    names = [name.strip() for name in methods.split(",")] if methods else usable
+    _ = [METHODS[name] for name in names]  # an unknown one raises
     from moreaugrad.data.images import read_image
 
     terminal = Terminal(quiet)
@@ -182,11 +182,6 @@ def demo(*, out: Out = Path("demo"), quiet: Quiet = False) -> int:
     draw_side_by_side(found, f"scikit-image's chelsea: {found['gradient'].label}", file)
     terminal.say(f"all side by side -> {file}")
     return DONE
-
-
-def _usable_methods(trained: bool) -> list[str]:
-    """The methods that need no training, and the trained one if its network is given."""
-    return [name for name, each in METHODS.items() if trained or "trained" not in each.flags]
 
 
 def share_options(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ from moreaugrad.metrics import METRICS
 if TYPE_CHECKING:
     from moreaugrad.models.classifier import Classifier
     from moreaugrad.studies.plan import Study
-    from moreaugrad.studies.resumable_csv import StudyRow
+    from moreaugrad.studies.run import StudyRow
     from moreaugrad.studies.sources import Source
 
 DONE, NOT_FINISHED = 0, 1
@@ -47,12 +47,13 @@ class SourceOptions:
     def open(self, classifier: Classifier, out: Path) -> Source:
         from moreaugrad.data.arrays import read_cifar10
         from moreaugrad.data.images import find_images, unique_names
-        from moreaugrad.studies.sources import FileSource, PixelSource
+        from moreaugrad.studies.sources import PictureSource
 
         if self.data is not None:
-            return PixelSource(read_cifar10(self.data).x_test[: self.count], classifier)
+            pixels = read_cifar10(self.data).x_test[: self.count]
+            return PictureSource(list(pixels), [str(number) for number in range(len(pixels))], classifier)
         paths = find_images(self.images or (), skip=out)[: self.count]
-        return FileSource(paths, unique_names(paths), classifier)
+        return PictureSource(paths, unique_names(paths), classifier)
 
 
 @dataclass(frozen=True)

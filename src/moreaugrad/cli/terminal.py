@@ -59,18 +59,12 @@ class Terminal:
         warnings.simplefilter("default", UserWarning)
         for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
             warnings.filterwarnings("ignore", category=kind, module=r"(?!moreaugrad\b)")
-        warnings.showwarning = _drop_warning if self.quiet else _show_warning  # type: ignore[assignment]
+        warnings.showwarning = (lambda *warning: None) if self.quiet else _show_warning  # type: ignore[assignment]
 
     @contextmanager
     def busy(self, title: str) -> Iterator[None]:
-        """A spinner for work of unknown length."""
-        if not self.lively:
-            yield
-            return
-        from rich.console import Console
-        from rich.markup import escape
-
-        with Console(stderr=True).status(escape(title)):
+        """A bar without an end, for work of unknown length."""
+        with self.bar(title):
             yield
 
     @contextmanager
@@ -101,7 +95,3 @@ class _LineHandler(logging.Handler):
 
 def _show_warning(message: Warning | str, *where: Any) -> None:
     sys.stderr.write(f"warning: {' '.join(str(message).split())}\n")
-
-
-def _drop_warning(message: Warning | str, *where: Any) -> None:
-    """Shows nothing."""

@@ -12,7 +12,7 @@ from typing import Any
 from moreaugrad.metrics.summary import summary
 from moreaugrad.plotting.curves import Curve, Panel
 from moreaugrad.studies.plan import DISTANCE, FLOOR, STRONGEST, Study
-from moreaugrad.studies.resumable_csv import StudyRow
+from moreaugrad.studies.resumable_csv import Row
 from moreaugrad.studies.setup import changes_class, find_metric
 
 GROUP = ("method", "attack", "norm", "epsilon", "mode")
@@ -25,7 +25,7 @@ SPENT = ("attack_gradients", "seconds")  # summed where several attacks were mad
 MOSTLY = 0.9  # share of valid attacks below which a point of a curve is drawn hollow
 
 
-def choose_strongest(rows: Sequence[StudyRow], metrics: Sequence[str]) -> StudyRow:
+def choose_strongest(rows: Sequence[Row], metrics: Sequence[str]) -> Row:
     """Of the attacks on one image: for each metric the worst value for the defender, of valid attacks if any.
 
     All else is that of the `winner`, whose map moved farthest from the clean one; the cost is that of all together.
@@ -52,10 +52,10 @@ def group_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dic
     return groups
 
 
-def summarise(rows: Iterable[StudyRow], metrics: Sequence[str]) -> list[StudyRow]:
+def summarise(rows: Iterable[Row], metrics: Sequence[str]) -> list[Row]:
     """One line per group of rows, metric, and images that count."""
     groups = group_rows(rows, GROUP)
-    found: list[StudyRow] = []
+    found: list[Row] = []
     for group, members in groups.items():
         valid = [row for row in members if row["valid"]]
         shared = dict(zip(GROUP, group, strict=True)) | {
@@ -77,14 +77,14 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def _share_won(mode: str, best: Sequence[StudyRow] | None) -> float | None:
+def _share_won(mode: str, best: Sequence[Row] | None) -> float | None:
     """The share of the images in which a mode was the strongest."""
     if best is None or mode in (STRONGEST, FLOOR):
         return None
     return _mean([float(row["winner"] == mode) for row in best])
 
 
-def make_panels(study: Study, table: Iterable[StudyRow]) -> list[list[Panel]]:
+def make_panels(study: Study, table: Iterable[Row]) -> list[list[Panel]]:
     """The curves of a table: a row of panels for each attack, a column for each metric."""
     lines = {
         tuple(line[name] for name in ("method", "attack", "epsilon", "mode", "metric", "over")): line for line in table
@@ -104,7 +104,7 @@ def make_panels(study: Study, table: Iterable[StudyRow]) -> list[list[Panel]]:
     ]
 
 
-def _curve(lines: Mapping[tuple[Any, ...], StudyRow], study: Study, label: str, attack: str, metric: str) -> Curve:
+def _curve(lines: Mapping[tuple[Any, ...], Row], study: Study, label: str, attack: str, metric: str) -> Curve:
     """The strongest mode against the size, over valid attacks, and what two seeds alone differ by."""
     floor = lines.get((label, "none", 0.0, FLOOR, metric, "all"))
     keys = [(label, attack, epsilon, STRONGEST, metric, "valid") for epsilon in sorted(study.epsilons)]
