@@ -430,12 +430,13 @@ def test_maps_too_small_for_a_metric_are_refused_before_any_work(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_a_study_prepares_the_network_once(tmp_path, monkeypatch):
     folds = []
     fold = surgery.fold_batch_norms
     monkeypatch.setattr(surgery, "fold_batch_norms", lambda *args: folds.append(args) or fold(*args))
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Softplus(), nn.Flatten(), nn.Linear(400, 3)).eval()
-    assert run_study(small(), model, X, tmp_path).finished
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Softplus(), nn.Flatten(), nn.Linear(400, 3))
+    assert run_study(small(), model.eval().requires_grad_(False), X, tmp_path).finished
     assert len(folds) == 1
 
 

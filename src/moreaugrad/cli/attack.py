@@ -172,19 +172,15 @@ def describe_attack(
 
     slope = getattr(attacker.attacked, "slope", None)
     streams = {"attacked_map": ATTACKED, "judge": JUDGE, "second_judge": SECOND, "attack": START}
+    options = {"judge": describe_options(judge), "attacked_method": describe_options(attacker.attacked)}
+    options["attack"] = {each.name: getattr(attacker, each.name) for each in fields(attacker)[1:]}
     return {
         "model": classifier.name,
         "method": method,
-        "attack": typed.attack,
-        "norm": typed.norm,
-        "epsilon": typed.epsilon,
+        **{name: getattr(typed, name) for name in ("attack", "norm", "epsilon")},
         "grad_mode": slope.name if slope is not None and needs_derivative(typed.attack) else None,
         "seeds": {name: typed.seed + stream for name, stream in streams.items()},
-        "options": {
-            "judge": describe_options(judge),
-            "attacked_method": describe_options(attacker.attacked),
-            "attack": {each.name: getattr(attacker, each.name) for each in fields(attacker)[1:]},
-        },
+        "options": options,
         "versions": versions(),
     }
 
@@ -194,7 +190,7 @@ def describe_result(classifier: Classifier, attack: str, x: Tensor, found: Any) 
     from moreaugrad.attacks.base import predict_logits
     from moreaugrad.studies.setup import changes_class, is_valid
 
-    target = int(found.target)
+    target, lengths = int(found.target), {name: getattr(found, name) for name in LENGTHS}
 
     def predict(at: Tensor) -> dict[str, Any]:
         chances = predict_logits(classifier, at).double().softmax(1)[0].cpu()
@@ -212,7 +208,7 @@ def describe_result(classifier: Classifier, attack: str, x: Tensor, found: Any) 
         "valid": bool(is_valid(attack, found)),
         "class_is_to_change": changes_class(attack),
         "objective": {"before": float(found.trace[0]), "after": float(found.objective)},
-        "change": {name: None if getattr(found, name) is None else float(getattr(found, name)) for name in LENGTHS},
+        "change": {name: None if length is None else float(length) for name, length in lengths.items()},
     }
 
 

@@ -87,25 +87,21 @@ class StudyOptions:
 
     def make(self, options: Mapping[str, Any]) -> Study:
         """The study; each option goes to the methods or attacks that take it."""
-        from moreaugrad.studies.plan import Study, split_names
+        from moreaugrad.studies.plan import Study
         from moreaugrad.studies.setup import assign_options, attack_options
 
-        of_methods, of_attacks = assign_options(options, split_names(self.methods), split_names(self.attacks))
+        methods, attacks, norms, modes, metrics = (
+            [each.strip() for each in text.split(",") if each.strip()]
+            for text in (self.methods, self.attacks, self.norms, self.modes, self.metrics)
+        )
+        of_methods, of_attacks = assign_options(options, methods, attacks)
         for name, given in of_attacks.items():
             for each in ("steps", "restarts"):
                 if each in attack_options(name):
                     given.setdefault(each, getattr(self, each))
-        return Study(
-            of_methods,
-            of_attacks,
-            tuple(_read_size(each) for each in split_names(self.norms)),
-            self.norm,
-            tuple(split_names(self.modes)),
-            tuple(split_names(self.metrics)),
-            self.budget,
-            self.attack_budget,
-            self.seed,
-        )
+        sizes = tuple(map(_read_size, norms))
+        terms = {name: getattr(self, name) for name in ("norm", "budget", "attack_budget", "seed")}
+        return Study(of_methods, of_attacks, sizes, modes=tuple(modes), metrics=tuple(metrics), **terms)
 
 
 def robustness(

@@ -163,8 +163,3 @@ class Study:
     def as_json(self) -> dict[str, Any]:
         """The fields as JSON can hold them; objects by their repr."""
         return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
-
-
-def split_names(text: str) -> list[str]:
-    """The names in "a, b, c"."""
-    return [each.strip() for each in text.split(",") if each.strip()]
