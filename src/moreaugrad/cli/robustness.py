@@ -141,7 +141,7 @@ def robustness(
     if result.finished:
         terminal.say(f"-> {out}: rows.csv, table.csv, curves.png, study.json")
         return DONE
-    terminal.say(f"stopped after {result.done} of {result.total} cells; the same command goes on from {out}")
+    terminal.say(f"stopped after {result.done} of {result.total} cells; the same command resumes it in {out}")
     return NOT_FINISHED
 
 

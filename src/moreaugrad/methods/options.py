@@ -20,21 +20,7 @@ NOISE = ("noise_level", "sigma", "samples")  # the parts of a smoothing
 def make_method(name: str, model: Any, options: Mapping[str, Any]) -> Method:
     """Make a method from its name and flat options: those of its class, and the parts of its smoothing.
 
-    Args:
-        name: a key of `METHODS`.
-        model: a module in evaluation mode, any callable that returns scores, or what `prepare` returns.
-        options: option -> value; an option that the method does not have may be there if it is None.
-
-    Returns:
-        The method, ready for `attribute` and `explain`.
-
-    Raises:
-        UnknownNameError: for an unknown method or option; it names the nearest one.
-
-    Example:
-        >>> from moreaugrad.methods.options import make_method
-        >>> make_method("moreau", net, {"rho": 0.5, "sigma": 0.2}).smoothing.sigma
-        0.2
+    An unknown option raises, unless it is None.
     """
     kind, known = METHODS[name].load(), option_names(name)
     given = {key: value for key, value in options.items() if value is not None or key in set(known) - set(NOISE)}

@@ -155,12 +155,8 @@ def _refuse_change(asked: Mapping[str, Any], known: Mapping[str, Any], path: Pat
         if isinstance(one, dict) and isinstance(other, dict) and one and other:
             _refuse_change(one, other, path, f"{at}{name}.")
         elif one != other:
+            new, old = (text if len(text) <= 80 else f"{text[:77]}..." for text in map(json.dumps, (one, other)))
             raise ValueError(
-                f"a study goes on with the configuration it began with, got {at}{name} = {_shorten(one)} where "
-                f"{path} has {_shorten(other)}; take that, or name another folder"
+                f"a study must be resumed with the configuration it began with, got {at}{name} = {new} where "
+                f"{path} has {old}; take that, or name another folder"
             )
-
-
-def _shorten(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +113,14 @@ def run_study(
     describe_study(folder / "study.json", runner.describe(name), _describe_run(runner, command), file.path)
     plan = list(runner.plan())
     rows, done = file.resume(runner.identify_rows(*each) for each in plan)
+
+    def watch_cell(step: int, total: int, info: Mapping[str, Any]) -> None:
+        """Report the steps of an attack as parts of its cell."""
+        watch(done * TICKS + TICKS * step // max(total, 1), len(plan) * TICKS, info)
+
     for some, cell in plan[done:]:
-        watch(done * TICKS, len(plan) * TICKS, {"cell": cell})
-        new = runner.measure(some, cell, rows, partial(_watch_cell, watch, done, len(plan)))
+        watch_cell(0, 1, {"cell": cell})
+        new = runner.measure(some, cell, rows, watch_cell)
         file.append(new)
         rows += new
         done += 1
@@ -124,11 +128,6 @@ def run_study(
             break
     table = write_summary(study, rows, folder)
     return StudyResult(done, len(plan), [StudyRow(row) for row in rows], [StudyRow(line) for line in table])
-
-
-def _watch_cell(watch: Watch, done: int, cells: int, step: int, total: int, info: Mapping[str, Any]) -> None:
-    """Report the steps of an attack as parts of its cell."""
-    watch(done * TICKS + TICKS * step // max(total, 1), cells * TICKS, info)
 
 
 def _describe_run(runner: StudyRunner, command: str) -> dict[str, Any]:

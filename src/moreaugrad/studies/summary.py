@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from statistics import fmean
 from typing import Any
 
 from moreaugrad.metrics.summary import summary
@@ -32,16 +34,12 @@ def choose_strongest(rows: Sequence[Row], metrics: Sequence[str]) -> Row:
     """
     able = [row for row in rows if row["valid"]] or list(rows)
     winner = max(able, key=lambda row: (not math.isnan(row[DISTANCE]), row[DISTANCE]))
-    worst = {name: _worst(name, [row[name] for row in able]) for name in metrics}
+    worst = {}
+    for name in metrics:
+        known = [row[name] for row in able if not math.isnan(row[name])]
+        worst[name] = (max if find_metric(name)[0].direction == "lower" else min)(known, default=math.nan)
     spent = {name: sum(row[name] for row in rows) for name in SPENT}
     return winner | worst | spent | {"mode": STRONGEST, "winner": winner["mode"]}
-
-
-def _worst(metric: str, values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    if not known:
-        return math.nan
-    return max(known) if find_metric(metric)[0].direction == "lower" else min(known)
 
 
 def group_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dict[tuple[Any, ...], list[Any]]:
@@ -58,11 +56,12 @@ def summarise(rows: Iterable[Row], metrics: Sequence[str]) -> list[Row]:
     found: list[Row] = []
     for group, members in groups.items():
         valid = [row for row in members if row["valid"]]
+        best = [] if group[-1] in (STRONGEST, FLOOR) else groups.get((*group[:-1], STRONGEST), [])
         shared = dict(zip(GROUP, group, strict=True)) | {
             "valid_share": len(valid) / len(members),
-            "won_share": _share_won(group[-1], groups.get((*group[:-1], STRONGEST))),
-            "attack_gradients": _mean([row["attack_gradients"] for row in members]),
-            "map_gradients": _mean([row["map_gradients"] for row in members]),
+            "won_share": fmean(row["winner"] == group[-1] for row in best) if best else None,
+            "attack_gradients": fmean(row["attack_gradients"] for row in members),
+            "map_gradients": fmean(row["map_gradients"] for row in members),
         }
         for metric in metrics:
             for over, some in (("all", members), ("valid", valid)):
@@ -73,22 +72,10 @@ def summarise(rows: Iterable[Row], metrics: Sequence[str]) -> list[Row]:
     return found
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _share_won(mode: str, best: Sequence[Row] | None) -> float | None:
-    """The share of the images in which a mode was the strongest."""
-    if best is None or mode in (STRONGEST, FLOOR):
-        return None
-    return _mean([float(row["winner"] == mode) for row in best])
-
-
 def make_panels(study: Study, table: Iterable[Row]) -> list[list[Panel]]:
     """The curves of a table: a row of panels for each attack, a column for each metric."""
-    lines = {
-        tuple(line[name] for name in ("method", "attack", "epsilon", "mode", "metric", "over")): line for line in table
-    }
+    key = itemgetter("method", "attack", "epsilon", "mode", "metric", "over")
+    lines = {key(line): line for line in table}
     better = {"lower": "lower is more robust", "higher": "higher is more robust", None: ""}
     return [
         [
