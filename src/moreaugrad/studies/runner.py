@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -61,12 +62,12 @@ class StudyRunner:
         self._seconds = {label: each.make_judge(ready, second=True) for label, each in methods.items()}
         self._scouts = {label: each.make_scout(ready) for label, each in methods.items()}
         self._attacks: dict[Cell, Attack] = {}
+        attacked = cache(lambda label, mode: methods[label].make_attacked(ready, mode))
         for cell in study.cells():
             if cell.mode not in (FLOOR, STRONGEST):
-                mode = None if cell.mode in (EXACT, NO_DERIVATIVE, TRANSFER) else cell.mode
-                attacked = methods[cell.method].make_attacked(ready, mode)
+                method = attacked(cell.method, None if cell.mode in (EXACT, NO_DERIVATIVE, TRANSFER) else cell.mode)
                 options = study.attacks[cell.attack]
-                self._attacks[cell] = make_attack(cell.attack, attacked, cell.epsilon, study.norm, study.seed, options)
+                self._attacks[cell] = make_attack(cell.attack, method, cell.epsilon, study.norm, study.seed, options)
         first = source.load(slice(0, 1))
         nothing = torch.zeros_like(first)
         compare_maps(study.metrics, nothing, nothing)  # a metric that cannot judge such maps says so now
