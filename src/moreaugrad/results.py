@@ -194,6 +194,7 @@ class Explanation:
 
     def _with_tensors(self, change: Callable[[Tensor], Tensor]) -> Explanation:
         """A copy with every tensor changed."""
+
         def changed(value: Any) -> Any:
             if isinstance(value, tuple):
                 return tuple(map(changed, value))
