@@ -23,8 +23,9 @@ from torch.nn import functional as F
 from moreaugrad.api import best_device
 from moreaugrad.data.arrays import Arrays, read_cifar10
 from moreaugrad.data.tiny_imagenet import read_tiny_imagenet, read_wnids
+from moreaugrad.files import first_line
 from moreaugrad.model.prepared import numerics
-from moreaugrad.models.checkpoint import first_line, load_state
+from moreaugrad.models.checkpoint import load_state
 from moreaugrad.training.augment import Pixels, Resized, Scale, normalise
 from moreaugrad.training.recipes import AnyRecipe, FineTuningRecipe, choose_recipe, initial_network
 from moreaugrad.training.trainer import Reporter, Trainer, TrainingJob, train_to_file, write_weights

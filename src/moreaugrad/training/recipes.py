@@ -103,7 +103,7 @@ class ResNetRecipe(SGDRecipe):
     """ResNet-18 for small images."""
 
     network: ClassVar[str] = "resnet18"
-    scale: ClassVar[Scale] = (resnet.MEAN, resnet.STD)
+    scale: ClassVar[Scale] = (resnet.VIEW.mean, resnet.VIEW.std)
     label_smoothing: ClassVar[float] = 0.0
 
     activation: str = "softplus"
@@ -127,7 +127,7 @@ class LipschitzRecipe(Recipe):
     after each step."""
 
     network: ClassVar[str] = "lipschitz"
-    scale: ClassVar[Scale] = (lipschitz.MEAN, lipschitz.STD)
+    scale: ClassVar[Scale] = (lipschitz.VIEW.mean, lipschitz.VIEW.std)
     label_smoothing: ClassVar[float] = 0.0
 
     lr: float = 0.01

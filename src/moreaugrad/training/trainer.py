@@ -18,8 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from moreaugrad.files import replacing, with_ending
-from moreaugrad.models.checkpoint import first_line
+from moreaugrad.files import first_line, replacing, with_ending
 from moreaugrad.types import Watch
 
 DONE, NOT_FINISHED = 0, 1  # exit codes
