@@ -14,7 +14,13 @@ import moreaugrad as mg
 from moreaugrad.data.arrays import Arrays
 from moreaugrad.training import classifiers
 from moreaugrad.training.augment import crop_and_flip, normalise, zoom_and_flip
-from moreaugrad.training.classifiers import ClassifierTrainer, Noise, accuracy, read_tiny_arrays, train_tiny_imagenet
+from moreaugrad.training.classifiers import (
+    ClassifierTrainer,
+    accuracy,
+    add_noise,
+    read_tiny_arrays,
+    train_tiny_imagenet,
+)
 from moreaugrad.training.recipes import FineTuningRecipe, LipschitzRecipe, ResNetRecipe
 from moreaugrad.training.trainer import TrainingJob
 
@@ -116,9 +122,9 @@ def test_a_network_that_cannot_be_compiled_is_trained_as_it_is(arrays, monkeypat
 def test_accuracy_counts_over_several_calls(arrays):
     network = ClassifierTrainer(TINY, arrays, CPU).network
     x, y = torch.from_numpy(np.tile(arrays.x_test, (10, 1, 1, 1))), torch.from_numpy(np.tile(arrays.y_test, 10)).long()
-    assert accuracy(network, x, y, TINY.scale) == accuracy(network, x[:60], y[:60], TINY.scale)
+    assert accuracy(network, x, y, TINY) == accuracy(network, x[:60], y[:60], TINY)
     with torch.no_grad():
-        assert accuracy(network, x, network.eval()(normalise(x, ResNetRecipe.scale)).argmax(1), TINY.scale) == 1
+        assert accuracy(network, x, network.eval()(normalise(x, ResNetRecipe.scale)).argmax(1), TINY) == 1
 
 
 def test_accuracy_under_noise_is_one_draw_per_image(arrays):
@@ -130,11 +136,10 @@ def test_accuracy_under_noise_is_one_draw_per_image(arrays):
             return torch.stack([1 - loud, loud], 1)
 
     x, y = torch.from_numpy(arrays.x_test), torch.ones(60, dtype=torch.long)
-    noise = Noise(3.0, torch.Generator().manual_seed(0))
-    assert accuracy(Loud(), x, y, LipschitzRecipe.scale) == 0
-    assert accuracy(Loud(), x, y, LipschitzRecipe.scale, noise) == 1
-    shape = torch.zeros(50, 3, 32, 32)
-    drawn = noise.add_to(shape)
+    recipe, noise = LipschitzRecipe(noise_sigma=3.0), torch.Generator().manual_seed(0)
+    assert accuracy(Loud(), x, y, recipe) == 0
+    assert accuracy(Loud(), x, y, recipe, noise) == 1
+    drawn = add_noise(torch.zeros(50, 3, 32, 32), 3.0, noise)
     assert float(drawn.std()) == pytest.approx(3, rel=0.01)
     assert not torch.equal(drawn[0], drawn[1])
     assert abs(float((drawn[0] * drawn[1]).mean())) < 0.9  # 5 standard deviations

@@ -22,7 +22,7 @@ from moreaugrad.training import trainer
 from moreaugrad.training.augment import normalise
 from moreaugrad.training.classifiers import ClassifierTrainer
 from moreaugrad.training.recipes import LipschitzRecipe, ResNetRecipe
-from moreaugrad.training.trainer import TrainingFiles
+from moreaugrad.training.trainer import training_files
 
 SMALL = ["cifar10", "--data", "tiny.npz", "--width", "2", "--batch", "32", "--epochs", "4", "--lr", "0.1"]
 LIPSCHITZ = [
@@ -255,12 +255,8 @@ def test_a_broken_picture_is_named_by_the_command(train, whole):
 
 
 def test_files_lie_beside_each_other(tmp_path):
-    files = TrainingFiles.at(tmp_path / "new" / "net.v2")
-    assert [path.name for path in (files.weights, files.checkpoint, files.log)] == [
-        "net.v2.safetensors",
-        "net.v2.checkpoint.pt",
-        "net.v2.log.jsonl",
-    ]
+    names = ["net.v2.safetensors", "net.v2.checkpoint.pt", "net.v2.log.jsonl"]
+    assert [path.name for path in training_files(tmp_path / "new" / "net.v2")] == names
 
 
 @pytest.mark.parametrize(
