@@ -131,13 +131,6 @@ def test_heat_takes_maps_of_every_kind(convert):
     assert np.array_equal(pictures.heat(convert(ramp())), pictures.heat(ramp()))
 
 
-def test_heat_leaves_its_map_alone():
-    drawing = drawn()
-    before = drawing.clone()
-    overlay(PHOTO, drawing, signed=True)
-    assert torch.equal(drawing, before)
-
-
 @pytest.mark.parametrize("shape", [(2, 3, 4, 4), (5,), (3, 0, 4)])
 def test_what_is_no_map_is_refused(shape):
     with pytest.raises(ValueError, match="a map must"):
@@ -172,7 +165,9 @@ def test_a_photo_of_another_size_is_refused():
 def test_an_overlay_is_the_grey_photo_where_the_map_is_zero_and_colour_where_it_is_full():
     drawing = torch.zeros(3, 8, 10)
     drawing[:, 2, 3] = 1
+    before = drawing.clone()
     found = overlay(PHOTO, drawing)
+    assert torch.equal(drawing, before)
     assert np.array_equal(found[2, 3], np.rint(255 * np.array(colormaps["inferno"](1.0)[:3])))
     grey = np.rint(127.5 * (PHOTO @ [0.299, 0.587, 0.114]))
     rest = np.ones((8, 10), bool)
@@ -180,7 +175,7 @@ def test_an_overlay_is_the_grey_photo_where_the_map_is_zero_and_colour_where_it_
     assert np.abs(found - grey[..., None])[rest].max() <= 1
 
 
-def test_the_smallest_kept_pixel_is_seen_in_an_overlay():
+def test_the_smallest_kept_pixel_is_visible_in_an_overlay():
     drawing = torch.zeros(1, 8, 10)
     drawing[0, 2, 3:5] = torch.tensor([1.0, 0.05])
     found = overlay(np.zeros((8, 10, 3)), drawing)
@@ -245,9 +240,6 @@ def test_a_grid_copes_with_a_map_of_zeros_and_with_photos_alone():
     assert figure.axes[0].get_title() == "zero (all zero)"
     pixels(figure)
     assert not pictures.grid([("photo", PHOTO)]).get_supxlabel()
-
-
-def test_an_empty_grid_is_refused():
     with pytest.raises(ValueError, match="number of tiles must be at least 1"):
         pictures.grid([])
 

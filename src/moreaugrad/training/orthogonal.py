@@ -43,7 +43,7 @@ def project(network: nn.Module) -> None:
 def to_half(network: nn.Module) -> State:
     """The weights in half precision, with norms that do not exceed 1."""
     *_, head = matrices(network)
-    found = {}
+    found: State = {}
     for name, layer in network.named_modules():
         if layer in matrices(network):
             weight = layer.weight.detach().flatten(1).cpu().double()
