@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -186,10 +185,10 @@ class Explanation:
         return pictures.bars(parts[0][0], title, signed)
 
     def _row(self, index: SupportsIndex) -> slice:
-        position = operator.index(index)
-        position += len(self) if position < 0 else 0
-        if not 0 <= position < len(self):
-            raise IndexError(f"index must name one of {len(self)} images, got {index}")
+        try:
+            position = range(len(self))[index]
+        except IndexError:
+            raise IndexError(f"index must name one of {len(self)} images, got {index}") from None
         return slice(position, position + 1)
 
     def _with_tensors(self, change: Callable[[Tensor], Tensor]) -> Explanation:
@@ -218,7 +217,7 @@ def _heading(result: Explanation) -> str:
     cost = ""
     if result.gradients is not None:
         least, most = int(result.gradients.min()), int(result.gradients.max())
-        cost = f", {most} gradients each" if least == most else f", {least} to {most} gradients each"
+        cost = f", {most if least == most else f'{least} to {most}'} gradients each"
     seed = "" if result.seed is None else f", seed {result.seed}"
     return f"Explanation{by}: {len(result)} x {shapes}{cost}{seed}"
 

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
-from training_data import CPU, small_arrays
+from training_data import ARRAYS, CPU
 
-from moreaugrad.data.arrays import Arrays
 from moreaugrad.model.lipschitz_bounds import LipschitzBounds, lipschitz_bounds
 from moreaugrad.models import load_model
 from moreaugrad.models.lipschitz import LipschitzNetwork, Shift, SmoothAbs, matrices
@@ -279,13 +278,8 @@ def test_a_file_says_its_own_shape(tmp_path):
             load_model("lipschitz", weights=tmp_path / "bad.safetensors")
 
 
-@pytest.fixture(scope="module")
-def arrays() -> Arrays:
-    return small_arrays()
-
-
-def test_matrices_stay_orthonormal_at_a_high_rate(arrays):
-    training = ClassifierTrainer(LipschitzRecipe(widths=(12, 8), epochs=2, warm_up=0, batch=32, lr=0.05), arrays, CPU)
+def test_matrices_stay_orthonormal_at_a_high_rate():
+    training = ClassifierTrainer(LipschitzRecipe(widths=(12, 8), epochs=2, warm_up=0, batch=32, lr=0.05), ARRAYS, CPU)
     training.advance()
     assert max(defects(training.network)) < 0.05
     project(training.network)

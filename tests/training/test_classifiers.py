@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from training_data import CPU, WNIDS, assert_first_step, make_tiny_imagenet, same_tensors, save_arrays, small_arrays
+from training_data import ARRAYS, CPU, WNIDS, assert_first_step, make_tiny_imagenet, same_tensors, save_arrays
 
 import moreaugrad as mg
 from moreaugrad.data.arrays import Arrays
@@ -26,11 +26,6 @@ from moreaugrad.training.trainer import TrainingJob
 TINY = ResNetRecipe(width=2, batch=32, epochs=2, lr=0.1)
 
 
-@pytest.fixture(scope="module")
-def arrays() -> Arrays:
-    return small_arrays()
-
-
 def test_rate_rises_then_falls_to_zero():
     recipe = ResNetRecipe(epochs=100, lr=0.2)
     assert recipe.rate(0) == 0
@@ -42,12 +37,12 @@ def test_rate_rises_then_falls_to_zero():
     assert ResNetRecipe(epochs=1, warm_up=0).rate(0) == pytest.approx(0.2)
 
 
-def test_training_is_a_function_of_the_seed_and_leaves_random_states(arrays):
+def test_training_is_a_function_of_the_seed_and_leaves_random_states():
     torch.rand(1)
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     runs = []
     for seed in (0, 0, 1):
-        one = ClassifierTrainer(ResNetRecipe(width=2, batch=32, epochs=1, seed=seed), arrays, CPU)
+        one = ClassifierTrainer(ResNetRecipe(width=2, batch=32, epochs=1, seed=seed), ARRAYS, CPU)
         one.advance()
         runs.append(one.network.state_dict())
     assert torch.equal(torch.get_rng_state(), before[0])
@@ -57,10 +52,10 @@ def test_training_is_a_function_of_the_seed_and_leaves_random_states(arrays):
     assert not same_tensors(runs[0], runs[2])
 
 
-def test_one_step_is_the_written_out_one(arrays):
+def test_one_step_is_the_written_out_one():
     """One batch, warm-up none: w - lr (1 + m) (gradient + decay w), the first step of Nesterov."""
     recipe = ResNetRecipe(width=2, batch=128, epochs=1, warm_up=0, weight_decay=0.1)
-    training, twin = (ClassifierTrainer(recipe, arrays, CPU) for _ in range(2))
+    training, twin = (ClassifierTrainer(recipe, ARRAYS, CPU) for _ in range(2))
     order = torch.randperm(128, generator=twin.generator)
     x = normalise(crop_and_flip(twin.x[order], twin.generator), recipe.scale)
     loss = torch.nn.functional.cross_entropy(twin.network.train()(x), twin.y[order])
@@ -80,10 +75,10 @@ def test_one_step_of_fine_tuning_is_the_written_out_one():
     assert_first_step(training, twin, loss, rtol=1e-3, atol=1e-5)
 
 
-def test_the_loss_is_that_of_hotter_logits(arrays):
+def test_the_loss_is_that_of_hotter_logits():
     """One batch, one step: the loss written out."""
     recipe = LipschitzRecipe(widths=(6,), depth=1, epochs=1, batch=128, temperature=7.0)
-    training, twin = (ClassifierTrainer(recipe, arrays, CPU) for _ in range(2))
+    training, twin = (ClassifierTrainer(recipe, ARRAYS, CPU) for _ in range(2))
     order = torch.randperm(128, generator=twin.generator)
     x = crop_and_flip(twin.x[order], twin.generator).permute(0, 3, 1, 2) / 255 - 0.5
     logits = 7 * twin.network(x).detach()
@@ -91,7 +86,7 @@ def test_the_loss_is_that_of_hotter_logits(arrays):
     assert training.advance()["train_loss"] == pytest.approx(float(wanted), abs=1e-5)
 
 
-def test_a_network_that_cannot_be_compiled_is_trained_as_it_is(arrays, monkeypatch, caplog):
+def test_a_network_that_cannot_be_compiled_is_trained_as_it_is(monkeypatch, caplog):
     def broken(network, **options):
         def forward(x):
             network(x)  # moves the statistics of batch norm before it fails
@@ -99,24 +94,24 @@ def test_a_network_that_cannot_be_compiled_is_trained_as_it_is(arrays, monkeypat
 
         return forward
 
-    plain = ClassifierTrainer(TINY, arrays, CPU)
+    plain = ClassifierTrainer(TINY, ARRAYS, CPU)
     monkeypatch.setattr(torch, "compile", broken)
-    training = ClassifierTrainer(TINY, arrays, CPU, compile=True)
+    training = ClassifierTrainer(TINY, ARRAYS, CPU, compile=True)
     assert "cannot be compiled (RuntimeError: no compiler)" in caplog.text
     plain.advance()
     training.advance()
     assert same_tensors(plain.network.state_dict(), training.network.state_dict())
 
 
-def test_accuracy_counts_over_several_calls(arrays):
-    network = ClassifierTrainer(TINY, arrays, CPU).network
-    x, y = torch.from_numpy(np.tile(arrays.x_test, (10, 1, 1, 1))), torch.from_numpy(np.tile(arrays.y_test, 10)).long()
+def test_accuracy_counts_over_several_calls():
+    network = ClassifierTrainer(TINY, ARRAYS, CPU).network
+    x, y = torch.from_numpy(np.tile(ARRAYS.x_test, (10, 1, 1, 1))), torch.from_numpy(np.tile(ARRAYS.y_test, 10)).long()
     assert accuracy(network, x, y, TINY) == accuracy(network, x[:60], y[:60], TINY)
     with torch.no_grad():
         assert accuracy(network, x, network.eval()(normalise(x, ResNetRecipe.scale)).argmax(1), TINY) == 1
 
 
-def test_accuracy_under_noise_is_one_draw_per_image(arrays):
+def test_accuracy_under_noise_is_one_draw_per_image():
     """A network that knows no images but the size of the noise."""
 
     class Loud(nn.Module):
@@ -124,7 +119,7 @@ def test_accuracy_under_noise_is_one_draw_per_image(arrays):
             loud = (x.flatten(1).std(1) > 1).double()
             return torch.stack([1 - loud, loud], 1)
 
-    x, y = torch.from_numpy(arrays.x_test), torch.ones(60, dtype=torch.long)
+    x, y = torch.from_numpy(ARRAYS.x_test), torch.ones(60, dtype=torch.long)
     recipe, noise = LipschitzRecipe(noise_sigma=3.0), torch.Generator().manual_seed(0)
     assert accuracy(Loud(), x, y, recipe) == 0
     assert accuracy(Loud(), x, y, recipe, noise) == 1

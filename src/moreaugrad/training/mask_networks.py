@@ -254,14 +254,12 @@ class MaskTrainer(Trainer):
 
     def _make_optimiser(self) -> torch.optim.Adam:
         """For the weights of this phase; the others are frozen."""
-        own = list(self.network.selector.parameters())
-        rest = [each for each in self.network.parameters() if each is not own[0]]
-        chosen = own if self.phase == "selector" else rest
+        first = next(self.network.selector.parameters())
         for each in self.network.parameters():
-            each.requires_grad_(any(each is one for one in chosen))
-        return torch.optim.Adam(
-            chosen, self.recipe.lr, weight_decay=self.recipe.weight_decay, fused=self.on_gpu or None
-        )
+            each.requires_grad_((each is first) == (self.phase == "selector"))
+        chosen = [each for each in self.network.parameters() if each.requires_grad]
+        decay = self.recipe.weight_decay
+        return torch.optim.Adam(chosen, self.recipe.lr, weight_decay=decay, fused=self.on_gpu or None)
 
 
 def initial_mask_network(recipe: MaskRecipe, model: nn.Module, x: Inputs) -> tuple[MaskNet, Encoder]:

@@ -9,18 +9,15 @@ from hashlib import sha256
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, nn
 from torch.optim import Optimizer
 
 from moreaugrad import validate
 from moreaugrad.data.arrays import CLASSES
 from moreaugrad.models import embedded, lipschitz, resnet
-from moreaugrad.models.lipschitz import LipschitzNetwork
-from moreaugrad.models.resnet import ACTIVATIONS, ResNet18
+from moreaugrad.models.checkpoint import State
 from moreaugrad.training import orthogonal
 from moreaugrad.training.augment import Pixels, Resized, Scale, crop_and_flip, resize, zoom_and_flip
-
-State = dict[str, Tensor]
 
 POSITIVE = ("lr", "beta", "tau", "temperature")
 NOT_NEGATIVE = ("noise_sigma", "momentum", "weight_decay")
@@ -125,10 +122,10 @@ class ResNetRecipe(SGDRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.one_of("activation", self.activation, ACTIVATIONS)
+        validate.one_of("activation", self.activation, resnet.ACTIVATIONS)
 
     def build(self) -> nn.Module:
-        return ResNet18(CLASSES, self.activation, self.beta, self.width)
+        return resnet.ResNet18(CLASSES, self.activation, self.beta, self.width)
 
 
 @dataclass(frozen=True)
@@ -152,7 +149,7 @@ class LipschitzRecipe(Recipe):
         lipschitz.check_widths(self.widths, self.patch)
 
     def build(self) -> nn.Module:
-        return LipschitzNetwork(CLASSES, self.widths, self.depth, self.tau, self.patch)
+        return lipschitz.LipschitzNetwork(CLASSES, self.widths, self.depth, self.tau, self.patch)
 
     @classmethod
     def default_rate(cls, batch: int) -> float:
@@ -208,9 +205,7 @@ class FineTuningRecipe(SGDRecipe):
 
 
 AnyRecipe = ResNetRecipe | LipschitzRecipe | FineTuningRecipe
-RECIPES: dict[str, type[ResNetRecipe] | type[LipschitzRecipe]] = {
-    each.network: each for each in (ResNetRecipe, LipschitzRecipe)
-}
+RECIPES: dict[str, type[ResNetRecipe | LipschitzRecipe]] = {"resnet18": ResNetRecipe, "lipschitz": LipschitzRecipe}
 
 
 def choose_recipe(options: dict[str, Any], on_gpu: bool) -> ResNetRecipe | LipschitzRecipe:
