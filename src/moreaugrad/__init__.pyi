@@ -82,7 +82,6 @@ from .metrics.sparsity import nonzero_share as nonzero_share
 from .metrics.structure import centre_shift as centre_shift
 from .metrics.structure import ssim as ssim
 from .metrics.summary import Summary as Summary
-from .metrics.summary import class_average as class_average
 from .metrics.summary import summary as summary
 from .model.bounded import Clipped as Clipped
 from .model.bounded import Odds as Odds

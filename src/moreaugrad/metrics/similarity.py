@@ -15,7 +15,7 @@ from torch import Tensor
 from moreaugrad import validate
 from moreaugrad.batch import norm, spread, total
 from moreaugrad.metrics.maps import Flat, is_zero, read_pair, require_boolean, sum_channels, unit_scale
-from moreaugrad.types import Flags, Images, PerImage
+from moreaugrad.types import Images, PerImage
 
 
 def normalised_distance(a: Tensor, b: Tensor, signed: bool = False) -> PerImage:
@@ -182,14 +182,9 @@ def count_top(k: float | int | None, first: Flat) -> Int[Tensor, "n"]:
 
 def ranks(x: Flat) -> Flat:
     """Ranks from 0 of the entries of each row; equal entries get the mean of theirs."""
-    ordered, order = x.sort(1)
-    index = torch.arange(x.shape[1], device=x.device).expand_as(order)
-    differs = (ordered[:, 1:] != ordered[:, :-1]).nonzero(as_tuple=True)
-    first, last = torch.zeros_like(order), torch.full_like(order, x.shape[1] - 1)
-    first[differs[0], differs[1] + 1] = index[differs[0], differs[1] + 1]
-    last[differs[0], differs[1]] = index[differs[0], differs[1]]
-    first, last = first.cummax(1).values, last.flip(1).cummin(1).values.flip(1)
-    return torch.empty_like(x).scatter(1, order, (first + last).to(x.dtype) / 2)
+    ordered, x = x.sort(1).values, x.contiguous()
+    below, up_to = torch.searchsorted(ordered, x), torch.searchsorted(ordered, x, right=True)
+    return (below + up_to - 1).to(x.dtype) / 2
 
 
 def _unit_norm(x: Images) -> Images:
@@ -199,9 +194,9 @@ def _unit_norm(x: Images) -> Images:
 
 
 def _correlation(a: Images, b: Images) -> PerImage:
-    constant = [_is_constant(each) for each in (a, b)]
+    first, second = (each.flatten(1).amax(1) == each.flatten(1).amin(1) for each in (a, b))  # constant maps
     numbers = total(_unit_norm(_centre(a)) * _unit_norm(_centre(b))).clamp(-1, 1)
-    return numbers.masked_fill(constant[0] | constant[1], torch.nan).masked_fill(constant[0] & constant[1], 1)
+    return numbers.masked_fill(first | second, torch.nan).masked_fill(first & second, 1)
 
 
 def _centre(x: Images) -> Images:
@@ -211,7 +206,3 @@ def _centre(x: Images) -> Images:
     """
     x = unit_scale(x / 2 - spread(x.flatten(1).amin(1) / 2, x))
     return x - spread(total(x) / x[0].numel(), x)
-
-
-def _is_constant(x: Images) -> Flags:
-    return x.flatten(1).amax(1) == x.flatten(1).amin(1)
