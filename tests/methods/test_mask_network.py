@@ -14,16 +14,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.methods.mask_network.blend import Phi
-from moreaugrad.methods.mask_network.encoder import Encoder, as_map, bare
-from moreaugrad.methods.mask_network.fingerprint import Fingerprint
-from moreaugrad.methods.mask_network.loss import LOSSES, CodeLoss, PaperLoss, area, border, variation
-from moreaugrad.methods.mask_network.mask_network import (
-    MaskNetwork,
-    _require_classes,
-    _require_images,
-    load_mask_network,
-)
+from moreaugrad.methods.mask_network.encoder import Encoder, Fingerprint, as_map, bare
+from moreaugrad.methods.mask_network.mask_network import MaskNetwork, load_mask_network
+from moreaugrad.methods.mask_network.objective import LOSSES, CodeLoss, PaperLoss, Phi, area, border, variation
 from moreaugrad.models import load_model
 from moreaugrad.models.resnet import ResNet18
 from moreaugrad.training.mask_networks import (
@@ -234,15 +227,14 @@ def test_wrappers_are_looked_through(model, x):
 
 def test_maps_in_other_layouts():
     tokens = torch.arange(2 * 17 * 3.0).view(2, 17, 3)
-    grid = as_map(tokens)
+    image = (16, 16)
+    grid = as_map(tokens, image)
     assert grid.shape == (2, 3, 4, 4)
     assert torch.equal(grid[1, :, 2, 3], tokens[1, 1 + 2 * 4 + 3])
     behind = torch.randn(2, 4, 4, 7)
-    assert torch.equal(as_map(behind), behind.permute(0, 3, 1, 2))
-    assert as_map(torch.randn(2, 8)) is None
-    assert as_map(torch.randn(2, 12, 3)) is not None  # 3 x 3 and three tokens more
-    assert as_map(torch.randn(2, 15, 3)) is None
-    assert as_map("logits") is None
+    assert torch.equal(as_map(behind, image), behind.permute(0, 3, 1, 2))
+    assert as_map(torch.randn(2, 12, 3), image) is not None  # 3 x 3 and three tokens more
+    assert as_map(torch.randn(2, 8), image) is as_map(torch.randn(2, 34, 3), image) is as_map("logits", image) is None
 
 
 class Attention(nn.Module):
@@ -478,6 +470,10 @@ def test_bad_options_are_refused(model, network, x, tmp_path):
         MaskNetwork(model, network).attribute(x)
     with pytest.raises(ValueError, match="score must be finite"):
         MaskNetwork(lambda v: model(v) * float("nan"), network).attribute(x, 1)
+    with pytest.raises(ValueError, match="knows 3 classes, got a classifier with 5"):
+        MaskNetwork(lambda v: F.pad(model(v), (0, 2)), network).attribute(x, 1)
+    with pytest.raises(ValueError, match="one batch of images"):
+        MaskNetwork(model, network).attribute(torch.zeros(3, 4), 1)
 
 
 def test_files_that_are_no_mask_networks_are_refused(network, tmp_path):
@@ -650,13 +646,6 @@ def test_a_loss_that_is_no_number_is_told(model):
         job.advance()
     with pytest.raises(ValueError, match="Did you mean 'paper'"):
         MaskRecipe(loss="papers")
-
-
-def test_wording_of_what_the_shell_cannot_see():
-    with pytest.raises(ValueError, match="knows 3 classes, got a classifier with 5"):
-        _require_classes(5, 3)
-    with pytest.raises(ValueError, match="one batch of images"):
-        _require_images((3, 4), 1)
 
 
 def test_attention_is_not_taken_for_a_feature_map():

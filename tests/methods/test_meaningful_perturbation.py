@@ -7,8 +7,15 @@ from scipy.ndimage import gaussian_filter
 from torch import nn
 from torch.nn import functional as F
 
-from moreaugrad.methods.mask_optimisation import blur, class_probabilities, total_variation, upsampling_matrix
-from moreaugrad.methods.perturbation import MeaningfulPerturbation, _discs, _shift_image
+from moreaugrad.methods.mask_optimisation import class_probabilities
+from moreaugrad.methods.perturbation import (
+    MeaningfulPerturbation,
+    _discs,
+    _shift_image,
+    blur,
+    total_variation,
+    upsampling_matrix,
+)
 from moreaugrad.model.prepared import Engine
 from moreaugrad.model.score import ClassScore
 

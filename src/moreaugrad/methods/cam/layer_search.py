@@ -25,6 +25,8 @@ PASSIVE = (nn.Dropout, nn.Identity, nn.Softmax)  # return what they got, or hold
 
 Size = tuple[int, int]
 Planes = Float[Tensor, "n k h w"]
+# names of modules that a search chose; False: the model in its present state has no gradient to decide by
+Choice = tuple[tuple[str, ...], bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +37,6 @@ class ModuleCall:
     module: nn.Module
     shape: tuple[int, ...]
     features: Tensor | None  # of a spatial output the mean over positions; of a linear layer its input
-
-
-@dataclass(frozen=True, slots=True)
-class LayerChoice:
-    """Names of modules that a search chose."""
-
-    names: tuple[str, ...]
-    certain: bool = True  # False: the model in its present state has no gradient to decide by
 
 
 def trace_modules(score: ClassScore, x: Images) -> tuple[list[ModuleCall], Tensor]:
@@ -68,11 +62,11 @@ def trace_modules(score: ClassScore, x: Images) -> tuple[list[ModuleCall], Tenso
     return calls, output
 
 
-def find_last_layer(score: ClassScore, x: Images) -> LayerChoice:
+def find_last_layer(score: ClassScore, x: Images) -> Choice:
     """The last module with a spatial output: the input of the pooling of a convolutional network.
 
     Of a transformer: the last normalisation at which the patches still affect the score. With a class token that is
-    the one before the last attention, for after it only the class token counts.
+    the one before the last attention, after which only the class token counts.
     """
     calls, _ = trace_modules(score, x)
     size = _image_size(x)
@@ -82,17 +76,17 @@ def find_last_layer(score: ClassScore, x: Images) -> LayerChoice:
         return _last([calls[index].name for index in pixels], "convolutions or a grid of patches")
     layers = {calls[index].name: calls[index].module for index in tokens}
     reached = _layers_with_gradient(score, x, layers)
-    return LayerChoice((reached[-1],)) if reached else LayerChoice((list(layers)[-1],), certain=False)
+    return ((reached or list(layers))[-1],), bool(reached)
 
 
-def find_last_convolution(score: ClassScore, x: Images) -> LayerChoice:
+def find_last_convolution(score: ClassScore, x: Images) -> Choice:
     """The last convolution with a spatial output."""
     calls, _ = trace_modules(score, x)
     size = _image_size(x)
     return _last([c.name for c in calls if isinstance(c.module, nn.Conv2d) and _is_spatial(c, size)], "convolutions")
 
 
-def find_pooled_head(score: ClassScore, x: Images) -> LayerChoice:
+def find_pooled_head(score: ClassScore, x: Images) -> Choice:
     """The last layer whose mean over positions is the input of the last linear layer, and that linear layer.
 
     Only the latter where there is no such layer.
@@ -101,17 +95,15 @@ def find_pooled_head(score: ClassScore, x: Images) -> LayerChoice:
     head = next((call for call in reversed(calls) if isinstance(call.module, nn.Linear)), None)
     if head is None:
         raise unfit_head("no linear layer")
-    assert isinstance(head.module, nn.Linear)
-    assert head.features is not None
+    assert isinstance(head.module, nn.Linear) and head.features is not None  # noqa: PT018
     if head.features.ndim != 2:
         raise unfit_head(f"{head.name!r}, which sees {tuple(head.features.shape[1:])} of an image")
     classes = head.module.out_features
     if output.numel() != len(output) * classes:
-        shape = tuple(output.shape)
-        raise unfit_head(f"{head.name!r} with {classes} outputs for a model with output of shape {shape}")
+        raise unfit_head(f"{head.name!r} with {classes} outputs for a model with output of shape {tuple(output.shape)}")
     size = _image_size(x)
     pooled = [call.name for call in calls if _is_spatial(call, size) and _near(call.features, head.features)]
-    return LayerChoice((*pooled[-1:], head.name))
+    return (*pooled[-1:], head.name), True
 
 
 def unfit_head(got: str) -> ValueError:
@@ -162,13 +154,13 @@ def same_proportions(high: int, wide: int, size: Size) -> bool:
     return high * wide > 1 and high <= size[0] and abs(wide - high * size[1] / size[0]) <= 1.5
 
 
-def _last(names: list[str], what: str) -> LayerChoice:
+def _last(names: list[str], what: str) -> Choice:
     if not names:
         raise ValueError(
             f"the model must have {what}, got none with more than one cell; name a layer by hand, "
             "take larger images, or a method that needs no layer, such as `gradient`"
         )
-    return LayerChoice((names[-1],))
+    return (names[-1],), True
 
 
 def _layers_with_gradient(score: ClassScore, x: Images, layers: dict[str, nn.Module]) -> list[str]:

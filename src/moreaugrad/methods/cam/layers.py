@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from moreaugrad.methods.base import Call, Method
-from moreaugrad.methods.cache import Cache
 from moreaugrad.methods.cam.layer_capture import require_module
-from moreaugrad.methods.cam.layer_search import LayerChoice, Size
+from moreaugrad.methods.cam.layer_search import Choice, Size
+from moreaugrad.methods.chunks import cache_of
 from moreaugrad.model.score import ClassScore
 from moreaugrad.types import Images
 
@@ -23,7 +23,7 @@ _WRAPPERS = ("network.", "module.")  # a classifier's own network; a model sprea
 
 
 @dataclass(frozen=True, eq=False)
-class LayerMethod(Cache, Method):
+class LayerMethod(Method):
     """A map (N, 1, H, W) that is read at layers of the model itself.
 
     `compile` is accepted and ignored: compiled networks do not have the layers of the model.
@@ -42,15 +42,13 @@ class LayerMethod(Cache, Method):
         """The module whose layers are read."""
         return require_module(self.forward_func, self.get_name())
 
-    def search_layers(self, call: Call, search: Callable[[ClassScore, Images], LayerChoice]) -> tuple[str, ...]:
+    def search_layers(self, call: Call, search: Callable[[ClassScore, Images], Choice]) -> tuple[str, ...]:
         """The layers that `search` chooses; searched again where the modules of the model have changed."""
-        key = call.x.shape[1:], tuple(map(id, self.model.modules()))
-        if key in self.cache:
-            return tuple(self.cache[key])
-        choice = search(call.score, call.x)
-        if choice.certain:
-            self.cache[key] = choice.names
-        return choice.names
+        key, known = (call.x.shape[1:], tuple(map(id, self.model.modules()))), cache_of(self)
+        names, certain = known.get(key) or search(call.score, call.x)
+        if certain:
+            known[key] = names, certain
+        return tuple(names)
 
     def named_layers(self, names: Sequence[str]) -> dict[str, nn.Module]:
         """The modules of these names; logs them, because the user may not have chosen them."""
