@@ -55,7 +55,7 @@ from .methods.mask_network.mask_network import load_mask_network as load_mask_ne
 from .methods.moreau import GroupSparseMoreauGrad as GroupSparseMoreauGrad
 from .methods.moreau import MoreauGrad as MoreauGrad
 from .methods.moreau import SparseMoreauGrad as SparseMoreauGrad
-from .methods.normgrad.normgrad import NormGrad as NormGrad
+from .methods.normgrad import NormGrad as NormGrad
 from .methods.perturbation import MeaningfulPerturbation as MeaningfulPerturbation
 from .methods.relex import Relex as Relex
 from .methods.smoothgrad import SmoothGrad as SmoothGrad

@@ -326,17 +326,6 @@ def test_alone_in_a_batch_and_in_any_chunks(model, network, x, dtype, near):
     assert torch.equal(method.attribute(x, target), whole)
 
 
-def test_no_more_rows_than_asked_reach_the_model(model, network, x):
-    rows = []
-
-    def recording(v):
-        rows.append(len(v))
-        return model(v)
-
-    MaskNetwork(recording, network).attribute(x, 1, internal_batch_size=2)
-    assert set(rows) == {2}
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_models_are_known_again(model, network, x, dtype):
     wanted = MaskNetwork(model, network).attribute(x, 1)
@@ -373,47 +362,10 @@ def test_the_mask_has_a_derivative(model, network):
     assert not method.attribute(x.requires_grad_(), 1).requires_grad
 
 
-def test_nothing_is_left_behind(model, network, x):
-    model.layers[0].weight.requires_grad_(False)
-    calls = []
-
-    def failing(v):
-        calls.append(1)
-        if len(calls) > 2:
-            model(v)
-            raise KeyError("on purpose")
-        return model(v)
-
-    def snapshot():
-        hooks = [len(module._forward_hooks) for module in model.modules()]
-        flags = [(p.requires_grad, p.grad) for p in model.parameters()]
-        return hooks, flags, [module.training for module in [*model.modules(), *network.modules()]]
-
-    before, state, random = snapshot(), copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    MaskNetwork(model, network).explain(x)
-    method = MaskNetwork(failing, network)
-    with pytest.raises(KeyError):
-        method.attribute(x, 1, internal_batch_size=2)
-    assert snapshot() == before
-    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
-    assert torch.equal(torch.get_rng_state(), random)
-
-
 def test_a_method_can_be_sent_elsewhere(model, network, x):
     method = MaskNetwork(model, network)
     wanted = method.attribute(x, 1)
     assert torch.equal(pickle.loads(pickle.dumps(method)).attribute(x, 1), wanted)
-
-
-def test_out_of_memory_halves_the_rows(model, network, x, caplog):
-    def small(v):
-        if len(v) > 2:
-            raise torch.OutOfMemoryError("no room")
-        return model(v)
-
-    found = MaskNetwork(small, network).attribute(x, 1, internal_batch_size=4)
-    torch.testing.assert_close(found, MaskNetwork(model, network).attribute(x, 1), rtol=1e-5, atol=1e-6)
-    assert "continuing with" in caplog.text
 
 
 # --- whose network it is ---

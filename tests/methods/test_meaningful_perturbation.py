@@ -234,41 +234,10 @@ def test_alone_as_in_a_batch_and_in_any_chunks(mode, replacement):
     assert not torch.equal(other, maps)
 
 
-def test_blocks_of_images(monkeypatch):
-    net = network()
-    maps = MeaningfulPerturbation(net, **FAST).attribute(X, [0, 1, 2])
-    monkeypatch.setattr("moreaugrad.methods.base.safe_block", lambda x: 2)
-    torch.testing.assert_close(MeaningfulPerturbation(net, **FAST).attribute(X, [0, 1, 2]), maps, rtol=0, atol=1e-8)
-
-
-def test_float32_in_a_batch():
-    net, x = network(dtype=torch.float32), X.float()
-    maps = MeaningfulPerturbation(net, **FAST).attribute(x, 1)
-    for row in range(3):
-        alone = MeaningfulPerturbation(net, **FAST).attribute(x[row : row + 1], 1)
-        torch.testing.assert_close(alone, maps[row : row + 1], rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize("mode", ["deletion", "preservation"])
 def test_a_constant_network_gives_an_empty_map(mode):
     found = MeaningfulPerturbation(lambda v: 0 * v.flatten(1)[:, :3], mode, budget=20).attribute(X, 1)
     assert not found.any()
-
-
-def test_nothing_is_left_behind_after_an_exception():
-    net, state, calls = network(), torch.get_rng_state(), []
-
-    def failing(v):
-        calls.append(len(v))
-        if len(calls) == 40:
-            raise KeyError("stop")
-        return net(v)
-
-    with pytest.raises(KeyError, match="stop"):
-        MeaningfulPerturbation(failing, budget=20).attribute(X, 1)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.is_grad_enabled()
-    assert all(parameter.grad is None for parameter in net.parameters())
 
 
 @pytest.mark.parametrize(

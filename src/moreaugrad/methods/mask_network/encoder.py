@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from moreaugrad.methods.cam.layer_capture import forward_hooks
-from moreaugrad.methods.cam.layer_search import PASSIVE, Size, layout, same_proportions
+from moreaugrad.methods.cam.layers import PASSIVE, Size, layout, same_proportions
 from moreaugrad.validate import _modules
 
 MOST = 4  # resolutions: of a network for 224 pixels 56, 28, 14 and 7, of one for 32 pixels all

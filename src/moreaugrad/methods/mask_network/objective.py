@@ -41,17 +41,16 @@ class Phi:
 
     def noisy(self, x: Pictures, generator: Generator) -> Pictures:
         """x', the image that is kept."""
-        return (
-            (x + self.noise * (self.high - self.low) / 2 * _normal(x, generator)).detach() if self.noise else x.detach()
-        )
+        span = (self.high - self.low) / 2
+        return (x + self.noise * span * _normal(x, generator)).detach() if self.noise else x.detach()
 
     def rest(self, x: Pictures, generator: Generator) -> Pictures:
         """A, the image that takes the place of what is removed."""
-        shape = (len(x), x.shape[1], 1, 1)
-        uniform = torch.rand(shape, generator=generator, device=x.device) * 2 - 1
+        centre, span = (self.high + self.low) / 2, (self.high - self.low) / 2
+        uniform = torch.rand((*x.shape[:2], 1, 1), generator=generator, device=x.device) * 2 - 1
         plain = self.colour * uniform.to(x.dtype) + self.grain * _normal(x, generator)
         chosen = torch.rand((len(x), 1, 1, 1), generator=generator, device=x.device) < self.blurred
-        return torch.where(chosen, self.blur(x), ((self.high + self.low) + (self.high - self.low) * plain) / 2).detach()
+        return torch.where(chosen, self.blur(x), centre + span * plain).detach()
 
     def blur(self, x: Pictures) -> Pictures:
         size = min(x.shape[2:])
