@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -136,18 +137,15 @@ class DeepLift(BaselineMethod):
         version = fingerprint(self.forward_func)
         if not version:  # what a function holds may have changed
             cache_of(self).clear()
-
-        def run(rows: Int[Tensor, "r"]) -> tuple[Tensor, ...]:
-            return self._rows(call, rows, version)
-
-        multipliers, before, after = run_in_chunks(call.score.engine, call.x, run, rows_per_image=2, watch=call.watch)
+        engine, make = call.score.engine, partial(self._rows, call, version)
+        multipliers, before, after = run_in_chunks(engine, call.x, make, rows_per_image=2, watch=call.watch)
         validate.finite_score(after)
         parts = multipliers * (call.x - call.baseline)
         gap = total(parts) - (after - before)
         _warn_of_gaps(gap, before, after, parts)
         return Explanation(map=parts if self.multiply_by_inputs else multipliers, gradients=call.each(2), residual=gap)
 
-    def _rows(self, call: Call, rows: Int[Tensor, "r"], version: Any) -> tuple[Images, PerImage, PerImage]:
+    def _rows(self, call: Call, version: Any, rows: Int[Tensor, "r"]) -> tuple[Images, PerImage, PerImage]:
         """Multipliers of these images, and the scores of baseline and image."""
         assert call.baseline is not None
         owners = call.score.owners(call.x)[rows].repeat(2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -73,17 +73,14 @@ class MaskNetwork(Method):
         encoder = Encoder(find_classifier(self.forward_func), self.trained.stages, (shape[2], shape[3]))
         network = self._network(call.x)
         classes = _class_numbers(call.score.target, call.score.owners(call.x), self.trained.classes)
-
-        def run(rows: Int[Tensor, "r"]) -> tuple[Tensor, ...]:
-            return (self._masks(call, encoder, network, rows, classes),)
-
-        (coarse,) = run_in_chunks(call.score.engine, call.x, run, watch=call.watch)
+        make = partial(self._masks, call, encoder, network, classes)
+        (coarse,) = run_in_chunks(call.score.engine, call.x, make, watch=call.watch)
         large = F.interpolate(coarse, call.x.shape[2:], mode="bilinear", align_corners=False)
         return Explanation(map=large.clamp(0, 1), gradients=call.each(0), coarse=coarse)
 
     def _masks(
-        self, call: Call, encoder: Encoder, network: MaskNet, rows: Int[Tensor, "r"], classes: Int[Tensor, "n"]
-    ) -> Float[Tensor, "r 1 i j"]:
+        self, call: Call, encoder: Encoder, network: MaskNet, classes: Int[Tensor, "n"], rows: Int[Tensor, "r"]
+    ) -> tuple[Float[Tensor, "r 1 i j"]]:
         score, x = call.score, call.x[rows]
         owners = score.owners(call.x)[rows]
         extra = [take_argument(argument, owners, score.images) for argument in score.arguments]
@@ -99,7 +96,7 @@ class MaskNetwork(Method):
                 validate.target_fits(score.target, tuple(output.shape), score.kind)
             validate.finite_score(output.detach().reshape(len(x), -1).sum(1))
             masks: Tensor = network([each.to(x.dtype) for each in maps], classes[rows], self.confidence)
-        return masks
+        return (masks,)
 
     def _network(self, x: Tensor) -> MaskNet:
         key, kept = (x.device, x.dtype), cache_of(self)
