@@ -496,13 +496,13 @@ def test_models_without_positions(method):
     class Cut(nn.Module):
         def __init__(self):
             super().__init__()
-            self.seen, self.net = nn.Conv2d(3, 3, 1).double(), averaging()
+            self.side, self.net = nn.Conv2d(3, 3, 1).double(), averaging()
 
         def forward(self, v):
-            return self.net(v) + 0 * self.seen(v).detach().mean()
+            return self.net(v) + 0 * self.side(v).detach().mean()
 
-    with pytest.raises(ValueError, match="must depend on the output of layer 'seen'"):
-        method(Cut().eval(), "seen").attribute(x, C)
+    with pytest.raises(ValueError, match="must depend on the output of layer 'side'"):
+        method(Cut().eval(), "side").attribute(x, C)
 
 
 def test_bad_options():

@@ -103,13 +103,13 @@ def test_bounds_of_one_activation(activation, clip):
 
 
 def test_every_unit_stays_inside_its_bounds_when_clipped():
-    net, seen = guarded(network(), clip=True), []
+    net, outputs = guarded(network(), clip=True), []
     for module in net.modules():
         if isinstance(module, Guard):
-            module.register_forward_hook(lambda _, __, output: seen.append(output))
+            module.register_forward_hook(lambda _, __, output: outputs.append(output))
     net(X * torch.rand_like(X), X)
-    assert len(seen) == 3
-    for output in seen:
+    assert len(outputs) == 3
+    for output in outputs:
         clean, masked = output.chunk(2)
         assert (masked <= clean.clamp(min=0)).all()
         assert (masked >= clean.clamp(max=0)).all()
@@ -360,7 +360,7 @@ def test_seeds():
     assert first.gradients.tolist() == [12] * 3
 
 
-def test_changed_weights_are_seen_and_a_method_can_be_stored():
+def test_changed_weights_are_noticed_and_a_method_can_be_stored():
     net = network()
     method = FGVis(net, lam=0.01, **FAST)
     first = method.attribute(X, 1)

@@ -195,8 +195,8 @@ def test_the_mask_reaches_the_loss_through_the_frozen_classifier(model, x):
     generator = torch.Generator().manual_seed(0)
     mask = torch.full((5, 1, SIZE, SIZE), 0.5, requires_grad=True)
     picture = x.clone().requires_grad_()
-    seen = phi(phi.noisy(picture, generator), mask, phi.rest(picture, generator))
-    model(seen).log_softmax(1)[:, 0].sum().backward()
+    blended = phi(phi.noisy(picture, generator), mask, phi.rest(picture, generator))
+    model(blended).log_softmax(1)[:, 0].sum().backward()
     assert mask.grad.flatten(1).norm(dim=1).min() > 0
     assert picture.grad is None
 
@@ -585,13 +585,13 @@ def test_the_command_offers_what_the_recipe_takes(data, weights, tmp_path):
 
     with safe_open(tmp_path / "mask.safetensors", "pt") as file:
         notes = file.metadata()
-    told = {"steps_selector": "1", "steps_decoder": "1", "batch": "4", "width": "4", "lr": "0.002", "loss": "code"}
-    assert {name: notes[name] for name in told} == told
-    assert {each.name for each in fields(commands.MaskRecipe)} == {*told, "seed"}
+    wanted = {"steps_selector": "1", "steps_decoder": "1", "batch": "4", "width": "4", "lr": "0.002", "loss": "code"}
+    assert {name: notes[name] for name in wanted} == wanted
+    assert {each.name for each in fields(commands.MaskRecipe)} == {*wanted, "seed"}
     assert 0 <= float(notes["held_out_area"]) <= 1
 
 
-def test_a_loss_that_is_no_number_is_told(model):
+def test_a_loss_that_is_no_number_raises(model):
     job = training(model)
     nn.init.constant_(job.network.selector.weight, float("nan"))
     with pytest.raises(RuntimeError, match=r"must stay finite.*--lr"):

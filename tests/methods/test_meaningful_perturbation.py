@@ -184,16 +184,16 @@ def test_shifts_move_whole_pixels():
 
 
 def test_jitter_is_symmetric_and_of_the_asked_width():
-    seen = set()
+    shifts = set()
     method = MeaningfulPerturbation(network(), jitter=4)
 
-    class Seen:
+    class FakeCall:
         x, seed = X, 3
 
     for step in range(200):
-        seen.add(method._shift(Seen, step))
-    assert seen == {(down, right) for down in range(-2, 2) for right in range(-2, 2)}
-    assert {MeaningfulPerturbation(network(), jitter=1)._shift(Seen, step) for step in range(9)} == {(0, 0)}
+        shifts.add(method._shift(FakeCall, step))
+    assert shifts == {(down, right) for down in range(-2, 2) for right in range(-2, 2)}
+    assert {MeaningfulPerturbation(network(), jitter=1)._shift(FakeCall, step) for step in range(9)} == {(0, 0)}
 
 
 @pytest.mark.parametrize("shape", [(3, 12, 12), (1, 13, 9), (3, 32, 32)])

@@ -102,7 +102,7 @@ def test_budget_decides_samples_then_steps(budget, steps, samples, taken):
     assert sum(rows[1:]) == found.gradients  # the first call is the forward pass that reads the score
 
 
-def test_bounds_seeds_and_company():
+def test_bounds_seeds_and_images_alone():
     net = network()
     first = Relex(net, **FAST).explain(X, [0, 1, 2])
     assert first.map.shape == X.shape

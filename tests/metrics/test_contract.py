@@ -238,7 +238,7 @@ def test_bad_pairs_are_refused(name):
         METRICS[name]([a], a)
 
 
-def test_an_explanation_is_told_to_give_its_map():
+def test_an_explanation_is_answered_with_its_map():
     holder = type("Explanation", (), {"map": maps(0)})()
     with pytest.raises(TypeError, match=r"pass explanation\.map"):
         METRICS["gini"](holder)

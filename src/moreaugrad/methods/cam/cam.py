@@ -58,7 +58,7 @@ class Cam(SingleLayerMethod):
         super().__post_init__()
         if self.score != "logit":
             raise ValueError(
-                f"CAM takes logits apart, so score must be 'logit', got {self.score!r}; "
+                f"CAM decomposes logits, so score must be 'logit', got {self.score!r}; "
                 "take Grad-CAM (`gradcam`), which works for any head"
             )
         object.__setattr__(self, "precision", "float32")  # as the comparison with the logit needs it
