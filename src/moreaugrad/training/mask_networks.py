@@ -23,11 +23,9 @@ from moreaugrad import validate
 from moreaugrad.api import best_device
 from moreaugrad.data.arrays import digest, read_cifar10
 from moreaugrad.data.images import find_images, read_image
-from moreaugrad.methods.mask_network.blend import Phi
 from moreaugrad.methods.mask_network.decoder import MaskNet
-from moreaugrad.methods.mask_network.encoder import Encoder
-from moreaugrad.methods.mask_network.fingerprint import Fingerprint
-from moreaugrad.methods.mask_network.loss import LOSSES
+from moreaugrad.methods.mask_network.encoder import Encoder, Fingerprint
+from moreaugrad.methods.mask_network.objective import LOSSES, Phi
 from moreaugrad.model.surgery import freeze
 from moreaugrad.models import load_model
 from moreaugrad.models.classifier import Classifier
