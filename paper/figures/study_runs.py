@@ -55,22 +55,16 @@ class Part:
         return settings.out / "studies" / f"{self.name}_{self.dataset}_{self.number}"
 
 
-def split_shards(name: str, dataset: str, images: int, study: mg.Study) -> list[Part]:
-    """One part for each so many images."""
-    each = SHARD[dataset]
-    pieces = [range(start, min(start + each, images)) for start in range(0, images, each)]
-    return [Part(name, dataset, number, piece, study) for number, piece in enumerate(pieces, 1)]
-
-
-def scale_budget(settings: Settings, count: int) -> int:
-    """A number of gradients, fewer where the budget is less than the full one."""
-    return max(8, round(count * (settings.budget or BUDGET) / BUDGET))
-
-
-def count_images(settings: Settings, full: Mapping[str, int], quick: Mapping[str, int]) -> Mapping[str, int]:
-    """How many images of each data set."""
-    of = quick if settings.quick else full
-    return {name: min(count, settings.images or count) for name, count in of.items()}
+def split_shards(
+    name: str, settings: Settings, images: Mapping[str, int], make_study: Callable[[str], mg.Study]
+) -> list[Part]:
+    """By data set, a study for each so many images."""
+    found = []
+    for dataset in settings.datasets:
+        each, study = SHARD[dataset], make_study(dataset)
+        pieces = [range(start, min(start + each, images[dataset])) for start in range(0, images[dataset], each)]
+        found += [Part(name, dataset, number, piece, study) for number, piece in enumerate(pieces, 1)]
+    return found
 
 
 def choose_methods(
@@ -85,7 +79,6 @@ def choose_methods(
     fast, exact = (second | ({"precision": each} if on_gpu else {}) for each in ("float16", "tf32"))
     if on_gpu and dataset in COMPILED:
         fast["compile"] = True
-    draws, points = min(draws, scale_budget(settings, 80)), min(points, scale_budget(settings, 320))
     draws, points = (2, 4) if settings.quick else (draws, points)
     noise, solve = mg.Smoothing(LEVEL), mg.Smoothing(LEVEL, samples=draws)
     return {

@@ -10,7 +10,7 @@ import pytest
 import moreaugrad as mg
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "paper" / "README.md"])
 
 SETTING = """
 import moreaugrad as mg
@@ -100,7 +100,7 @@ def test_long_lines_are_wrapped_but_not_tables_and_code(tools):
     assert items[1].startswith("  word"), "items of lists are indented"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.name}")
 def test_links_lead_to_files(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     targets = [target for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in target]
@@ -128,7 +128,7 @@ def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.name}")
 def test_public_names_on_the_pages_exist(page):
     named = set(re.findall(r"\bmg\.([A-Za-z]\w*)", page.read_text(encoding="utf-8")))
     assert sorted(name for name in named if not hasattr(mg, name)) == []

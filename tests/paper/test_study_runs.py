@@ -87,7 +87,7 @@ def test_restart_measures_again_and_redraw_computes_nothing(settings, monkeypatc
 
 
 def test_shards_hold_every_image_once_and_can_be_run_by_number(settings):
-    parts = study_runs.split_shards("a", "cifar10", 150, None)
+    parts = study_runs.split_shards("a", settings, {"cifar10": 150}, lambda dataset: None)
     assert [list(part.images) for part in parts] == [list(range(64)), list(range(64, 128)), list(range(128, 150))]
     assert [part.number for part in parts] == [1, 2, 3]
     assert len({part.folder(settings) for part in parts}) == 3
@@ -110,12 +110,3 @@ def test_full_terms_are_those_of_the_page(settings):
     assert judged["published_smoothgrad"].budget == 8192
     assert judged["published_sparse_moreau"].budget == 19200
     assert all(study.modes == ("frozen",) and not study.common_noise for study in judged.values())
-
-
-def test_less_can_be_asked_for(settings):
-    less = replace(settings, quick=False, images=3, budget=160)
-    (part,) = fair.make_parts(less)
-    assert (len(part.images), part.study.budget, part.study.scout, part.study.attack_budget) == (3, 160, 32, 20)
-    for name, given in (("shard", 0), ("images", 0), ("budget", 3)):
-        with pytest.raises(ValueError, match=f"--{name} must be a number from"):
-            replace(settings, **{name: given})
