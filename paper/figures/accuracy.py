@@ -20,10 +20,9 @@ from paper.data import records
 from paper.data.datasets import Sample
 from paper.data.recipes import LEVEL
 from paper.data.records import Line, number
-from paper.data.row_file import RowFile
 from paper.figures import study_runs
 from paper.figures.figure_cache import describe_hardware
-from paper.figures.row_runs import make_lines, measure_rows
+from paper.figures.row_runs import RowFile, make_lines, measure_rows
 from paper.report import curve_plot, dot_plot
 from paper.report.summaries import CHANCE, MIDDLE, STATISTICS, difference, statistics
 from paper.settings import Settings

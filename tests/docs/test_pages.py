@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import doc_values
 import pytest
+import render_docs
 
 import moreaugrad as mg
 
@@ -32,21 +34,7 @@ EXAMPLES = [  # pages whose examples load a real network are slow
 ]
 
 
-@pytest.fixture(scope="module")
-def tools():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT))
-        patch.syspath_prepend(str(ROOT / "tools"))
-        import doc_values
-        import render_docs
-
-        yield render_docs, doc_values
-    for name in ("doc_values", "render_docs"):
-        sys.modules.pop(name, None)
-
-
-def test_pages_are_what_their_templates_and_the_results_give(tools):
-    render_docs, doc_values = tools
+def test_pages_are_what_their_templates_and_the_results_give():
     stale = [
         page.name
         for page, text in render_docs.pages(doc_values.collect_values()).items()
@@ -55,9 +43,8 @@ def test_pages_are_what_their_templates_and_the_results_give(tools):
     assert stale == [], "run: python tools/render_docs.py"
 
 
-def test_every_value_is_used(tools):
+def test_every_value_is_used():
     """A value that no page names was forgotten, or its sentence is gone."""
-    render_docs, doc_values = tools
     templates = "".join(path.read_text(encoding="utf-8") for path in render_docs.TEMPLATES.glob("*.md"))
     used = {match.group(1, 2) for match in render_docs.PLACEHOLDER.finditer(templates)}
     known = {(topic, name) for topic, values in doc_values.collect_values().items() for name in values}
@@ -73,18 +60,17 @@ def test_every_value_is_used(tools):
         "It reaches [94.7 %](results.json).",
     ],
 )
-def test_a_number_of_the_template_itself_is_refused(tools, line):
+def test_a_number_of_the_template_itself_is_refused(line):
     with pytest.raises(ValueError, match="every number must come from a placeholder"):
-        tools[0].render(f"# Page\n\n{line}\n", {})
+        render_docs.render(f"# Page\n\n{line}\n", {})
 
 
 @pytest.mark.parametrize("line", ["`rho=7`", "```\n7\n```", "[a7.json](a7.json)", "A float16 map of CIFAR-10."])
-def test_code_links_and_names_may_hold_digits(tools, line):
-    assert line in tools[0].render(f"{line}\n", {})
+def test_code_links_and_names_may_hold_digits(line):
+    assert line in render_docs.render(f"{line}\n", {})
 
 
-def test_placeholders_are_filled_and_unknown_ones_refused(tools):
-    render_docs, _ = tools
+def test_placeholders_are_filled_and_unknown_ones_refused():
     values = {"speed": {"rate": 15953.7, "table": "| a | 1 |"}}
     assert render_docs.render("At {{speed.rate:,.0f}} per second.", values) == "At 15,954 per second.\n"
     assert render_docs.render("| x | y |\n|---|---|\n{{speed.table}}", values).endswith("| a | 1 |\n")
@@ -92,9 +78,9 @@ def test_placeholders_are_filled_and_unknown_ones_refused(tools):
         render_docs.render("{{speed.rat}}", values)
 
 
-def test_long_lines_are_wrapped_but_not_tables_and_code(tools):
+def test_long_lines_are_wrapped_but_not_tables_and_code():
     word = ("word " * 60).strip()
-    wrapped = tools[0].reflow(f"{word}\n\n- {word}\n\n| {word} |\n\n```\n{word}\n```\n").splitlines()
+    wrapped = render_docs.reflow(f"{word}\n\n- {word}\n\n| {word} |\n\n```\n{word}\n```\n").splitlines()
     assert [line for line in wrapped if len(line) > 120] == [f"| {word} |", word]
     items = wrapped[next(i for i, line in enumerate(wrapped) if line.startswith("- ")) :]
     assert items[1].startswith("  word"), "items of lists are indented"

@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import paper_path  # noqa: F401  (makes paper importable)
 import pytest
 import torch
 from torch import nn

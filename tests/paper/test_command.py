@@ -1,18 +1,12 @@
 """The command `python -m paper`: figures, errors in one line, exit codes, and time."""
 
 import sys
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from paper_data import SMALL, make_photos, make_settings
+from paper_data import SMALL, make_photos
 
 from paper import __main__ as command
-
-
-@pytest.fixture
-def settings_for(tmp_path):
-    return partial(make_settings, tmp_path)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import paper_path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from paper import names
 from paper.data import records
 from paper.figures import robustness
-from paper.report import bimodality, curve_plot, ordering, summaries
+from paper.report import bimodality, curve_plot, ordering, readme, summaries
 
 
 def row(image, value, mode="strongest", valid="1", method="moreau", epsilon="3.0", winner="frozen", attack="topk"):
@@ -338,7 +337,7 @@ def test_lines_of_two_attacks_are_refused():
 
 
 def test_medians_of_a_stored_study_are_those_of_its_own_table():
-    folder = paper_path.ROOT / "benchmarks" / "results" / "modes_cifar10"
+    folder = readme.HERE.parent / "benchmarks" / "results" / "modes_cifar10"
     lines = summaries.summarise(records.read(folder / "rows.csv"), "cifar10", "modes")
     given = [line for line in records.read(folder / "table.csv") if line["over"] == "valid"]
     assert len(lines) == len(given)

@@ -3,7 +3,6 @@
 import re
 import shutil
 
-import paper_path
 import pytest
 
 from paper.data import records
@@ -52,7 +51,7 @@ def test_the_command_writes_the_page_whole_or_not_at_all(results, tmp_path, monk
     assert readme.main() == 2
     assert "theory.csv" in capsys.readouterr().err
     assert page.read_bytes() == before
-    assert str(paper_path.ROOT) not in before.decode()
+    assert str(readme.HERE.parent) not in before.decode()
 
 
 def test_placeholders_take_numbers_intervals_and_entries_of_json(tmp_path):

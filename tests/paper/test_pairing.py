@@ -3,7 +3,6 @@
 import math
 from types import SimpleNamespace
 
-import paper_path  # noqa: F401  (makes paper importable)
 import pytest
 import torch
 

@@ -5,11 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import paper_path  # noqa: F401  (makes paper importable)
 import pytest
 
 from paper.data import records
-from paper.data.row_file import RowFile
 from paper.figures import row_runs
 from paper.settings import Settings
 
@@ -51,7 +49,7 @@ def run(settings, budget=16, measured=None, fail_at=None):
     def describe(of):
         return {"images": len(of.keys), "budget": budget, "seeds": (0, 1)}
 
-    file = RowFile(settings.out, "made_up", COLUMNS)
+    file = row_runs.RowFile(settings.out, "made_up", COLUMNS)
     return row_runs.measure_rows(file, settings, COUNTS, 2, METHODS, describe, measure)
 
 

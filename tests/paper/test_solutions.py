@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import paper_path  # noqa: F401  (makes paper importable)
 import pytest
 import torch
 from torch import nn
