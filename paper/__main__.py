@@ -117,7 +117,7 @@ def run(figures: Sequence[str], settings: Settings, debug: bool = False) -> int:
 
 
 def make_figure(name: str, settings: Settings, debug: bool) -> int:
-    """One figure; an error in it does not keep the others from being made."""
+    """Make one figure; an error in it does not keep the others from being made."""
     print(f"{name}: {FIGURES[name].summary}", flush=True)
     begun = time.monotonic()
     try:

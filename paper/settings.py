@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -56,10 +55,6 @@ class Settings:
             reason = str(error).splitlines()[0].rstrip(".")
             raise ValueError(f"--device must be auto, cpu or a GPU that works, got {self.device!r}: {reason}") from None
         return found
-
-    def deadline(self) -> float | None:
-        """When the minutes are over, counted from now, by time.monotonic()."""
-        return None if self.minutes is None else time.monotonic() + 60 * self.minutes
 
     @property
     def largest(self) -> str:

@@ -41,7 +41,9 @@ def make_study(dataset: str, settings: Settings, signs: bool = False) -> mg.Stud
         modes, steps, sizes, full = small, 1, study_runs.SIZES[dataset][2:3], study_runs.FEW | {"scout": 4}
     options = {"steps": steps, "surrogate": None}  # finite differences cross the kinks themselves
     return mg.Study(
-        study_runs.choose_methods(settings, dataset, draws=16, points=32, apart=study_runs.APART[dataset]),
+        study_runs.choose_methods(
+            settings, dataset, draws=16, points=32, hessian_step=study_runs.HESSIAN_STEP[dataset]
+        ),
         {"topk": options | ({"rule": "sign"} if signs else {})},
         sizes,
         modes=modes,

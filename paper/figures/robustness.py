@@ -51,7 +51,7 @@ def make_parts(settings: Settings) -> list[Part]:
 def make_study(dataset: str, labels: tuple[str, ...], counts: tuple[int, int], settings: Settings) -> mg.Study:
     # the authors' networks are smooth, as ours for CIFAR-10 is; the others have no second derivative to follow
     kinks = settings.quick or dataset != "cifar10"
-    methods = choose_methods(settings, dataset, study_runs.APART[dataset] if kinks else None)
+    methods = choose_methods(settings, dataset, study_runs.HESSIAN_STEP[dataset] if kinks else None)
     larger = settings.quick or labels[0] in LARGER
     return mg.Study(
         {label: options for label, options in methods.items() if label in labels},
@@ -64,9 +64,9 @@ def make_study(dataset: str, labels: tuple[str, ...], counts: tuple[int, int], s
     )
 
 
-def choose_methods(settings: Settings, dataset: str, apart: float | None) -> dict[str, dict[str, Any]]:
+def choose_methods(settings: Settings, dataset: str, hessian_step: float | None) -> dict[str, dict[str, Any]]:
     """With the options of the authors' programs: 50 points of a path, noise of level 0.15 for SmoothGrad alone."""
-    found = study_runs.choose_methods(settings, dataset, draws=16, points=50, apart=apart)
+    found = study_runs.choose_methods(settings, dataset, draws=16, points=50, hessian_step=hessian_step)
     found["smoothgrad_quiet"] = found["smoothgrad"] | {"method": "smoothgrad"}
     found["smoothgrad"]["smoothing"] = mg.Smoothing(0.15)
     found["smoothgrad_400"] = found["smoothgrad"] | {"method": "smoothgrad"}

@@ -6,6 +6,7 @@ Data sets may come in any order and in runs of their own; each is resumed with t
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -91,7 +92,7 @@ def measure_rows(
         describe: the settings that must be the same for a data set to be resumed.
         measure: the rows of a cell.
     """
-    until = settings.deadline()
+    until = math.inf if settings.minutes is None else time.monotonic() + 60 * settings.minutes
     samples = {name: sample(name, settings, counts[name]) for name in settings.datasets}
     settings.out.mkdir(parents=True, exist_ok=True)
     if settings.restart:
@@ -104,7 +105,7 @@ def measure_rows(
             some = slice(start, min(start + size, len(each)))
             plan |= {(name, str(start), method): some for method in methods}
     for number, cell in enumerate(file.resume({cell: some.stop - some.start for cell, some in plan.items()})):
-        if number and until is not None and time.monotonic() >= until:
+        if number and time.monotonic() >= until:
             return False
         file.file.append(measure(samples[cell[0]], plan[cell], cell[2]))
     return True

@@ -29,7 +29,7 @@ SIZES = {  # of attacks, as in the published figure; in the units of the normali
 }
 ETA = 0.005
 # step of the finite-difference Hessian products: large enough to cross the kinks of networks that have some
-APART = {"cifar10": 0.5, "tiny_imagenet": 2.0, "imagenet": 2.0}
+HESSIAN_STEP = {"cifar10": 0.5, "tiny_imagenet": 2.0, "imagenet": 2.0}
 FLAGGED = {  # metrics as published code computes them -> their columns in the tables of the paper
     "normalised_distance:signed": "normalised_distance_signed",
     "topk_intersection:signed": "topk_signed",
@@ -68,14 +68,14 @@ def split_shards(
 
 
 def choose_methods(
-    settings: Settings, dataset: str, draws: int, points: int, apart: float | None = None
+    settings: Settings, dataset: str, draws: int, points: int, hessian_step: float | None = None
 ) -> dict[str, dict[str, Any]]:
     """The six methods of the published curves, with one level of noise.
 
-    `draws`: noise vectors per step of a solve; `points`: of the path of integrated gradients; `apart`: the step of
+    `draws`: noise vectors per step of a solve; `points`: of the path of integrated gradients; `hessian_step`: of
     finite-difference Hessian products.
     """
-    on_gpu, second = settings.place.type == "cuda", {} if apart is None else {"hessian_step": apart}
+    on_gpu, second = settings.place.type == "cuda", {} if hessian_step is None else {"hessian_step": hessian_step}
     fast, exact = (second | ({"precision": each} if on_gpu else {}) for each in ("float16", "tf32"))
     if on_gpu and dataset in COMPILED:
         fast["compile"] = True

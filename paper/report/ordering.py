@@ -34,10 +34,6 @@ class Ordering:
     kendall: float  # tau-b
     pairs: list[Line]  # one per pair of methods; `order` is same, differs or tied
 
-    @property
-    def differing(self) -> list[Line]:
-        return [pair for pair in self.pairs if pair["order"] == "differs"]
-
 
 def compare_order(
     lines: Sequence[Mapping[str, Any]],

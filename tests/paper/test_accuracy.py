@@ -41,7 +41,7 @@ def sampled(name, model, pictures, count):
     labels[0] = (labels[0] + 1) % 3  # one is wrong
     pixels = [np.zeros((16, 16, 3), np.uint8)] * count
     keys = [f"{name}{place}" for place in range(count)]
-    return Sample(name, model, x, pixels, labels, boxes if name == "tiny_imagenet" else None, keys, "made up", [])
+    return Sample(name, model, x, pixels, labels, boxes if name == "tiny_imagenet" else None, keys, "made up")
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,10 @@ def only(lines, **where):
     return found
 
 
+def differing(order):
+    return [pair for pair in order.pairs if pair["order"] == "differs"]
+
+
 def middle(statistic, value, width):
     return {statistic: value, f"{statistic}_low": value - width, f"{statistic}_high": value + width}
 
@@ -208,7 +212,7 @@ def test_the_published_values_have_their_own_order():
         assert found.ours == found.published
         assert found.spearman == pytest.approx(1)
         assert found.kendall == pytest.approx(1)
-        assert not found.differing
+        assert not differing(found)
         assert len(found.pairs) == 15
 
 
@@ -224,7 +228,7 @@ def test_a_pair_that_comes_the_other_way_round_is_named_with_how_sure_that_is(wi
     found = ordering.compare_order(lines, summaries.read_published(), "cifar10", "normalised_distance", 3.0)
     assert found.published[-1] == "gradient"
     assert found.ours[-1] == "moreau"
-    pair = only(found.differing, method="gradient", other="moreau")
+    pair = only(differing(found), method="gradient", other="moreau")
     assert pair["ours_apart"] is sure
     assert pair["published_apart"] is True
     # 0.39 of sparsified SmoothGrad is still first, 0.48 of Sparse MoreauGrad, 0.62 and 0.86 lie between the two
@@ -232,7 +236,7 @@ def test_a_pair_that_comes_the_other_way_round_is_named_with_how_sure_that_is(wi
         *("sparsified_smoothgrad", "gradient", "sparse_moreau", "smoothgrad"),
         *("integrated_gradients", "moreau"),
     )
-    assert len(found.differing) == 1 + 2 * 3
+    assert len(differing(found)) == 1 + 2 * 3
 
 
 def test_means_and_medians_are_ordered_each_by_themselves():
@@ -246,9 +250,9 @@ def test_means_and_medians_are_ordered_each_by_themselves():
     assert means.ours[-1] == "moreau"
     assert medians.ours == medians.published
     assert medians.kendall == pytest.approx(1)
-    assert not medians.differing
+    assert not differing(medians)
     values = {each["method"]: each["value"] for each in published if given.items() <= each.items()}
-    assert len(means.differing) == sum(value > values["moreau"] for value in values.values()) > 0
+    assert len(differing(means)) == sum(value > values["moreau"] for value in values.values()) > 0
     pair = only(medians.pairs, method="smoothgrad", other="moreau")
     assert pair["ours"] == only(lines, method="smoothgrad", **given)["median"]
     assert pair["ours_other"] == only(lines, method="moreau", **given)["median"]

@@ -25,6 +25,7 @@ RANDOM = {"tiny_imagenet": Path("random")}
         ({"weights": {"tiny": "x"}}, "must be one of"),
         ({"datasets": ()}, "at least one"),
         ({"minutes": 0.0}, "--minutes"),
+        ({"shard": 0}, "--shard must be a number from 1"),
         ({"minutes": float("nan")}, "--minutes"),
     ],
 )

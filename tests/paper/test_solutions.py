@@ -55,7 +55,7 @@ def pictures(model, ridge, elsewhere):
 
 def sampled(name, model, x):
     keys, pixels = [f"{name}, {place}" for place in range(len(x))], [np.zeros((SIDE, SIDE, 3), np.uint8)] * len(x)
-    return Sample(name, model, x, pixels, torch.zeros(len(x), dtype=torch.long), None, keys, "made up", ["a", "b"])
+    return Sample(name, model, x, pixels, torch.zeros(len(x), dtype=torch.long), None, keys, "made up")
 
 
 @pytest.fixture(scope="module")
