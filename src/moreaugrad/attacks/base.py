@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -67,13 +68,13 @@ def predict_logits(network: Any, x: Images) -> Float[Tensor, "n k"]:
 class Attack:
     """Base of all attacks: finds x' with |x' - x| <= epsilon inside the box of valid images, by `perturb`.
 
-    A new attack is a subclass that is a frozen dataclass (`eq=False`) and defines
-    `run(ball, model, watch) -> AttackResult`: search in `ball` (its `x` are the clean inputs, `project` brings any
-    point back), ask `model` for predictions, call `watch(step, total, info)` now and then, end with
+    A new attack is a frozen dataclass (`eq=False`) that defines `run(ball, model, watch) -> AttackResult`: search in
+    `ball` (its `x` are the clean inputs, `project` brings any point back), ask `model` for predictions, call
+    `watch(step, total, info)` now and then, end with
     `return self.make_result(ball, model, points, success, objective, trace, gradients_spent)`.
     It may override `check_inputs(x)`, `choose_classes(target, logits)` and `make_model(x, target, logits)`, and set
-    the class attributes `norms` and `unbounded` (whether epsilon may be infinite). A table needs one line for it, or
-    `register("attack", name)`. Attacks on maps are shorter to write as subclasses of `MapAttack`.
+    the class attributes `norms` and `unbounded` (whether epsilon may be infinite). `register("attack", name)` gives it
+    a name. Attacks on maps are shorter to write as subclasses of `MapAttack`.
 
     Args:
         attacked: the method whose map is attacked, or the model, in evaluation mode, where no map is meant.
@@ -103,6 +104,21 @@ class Attack:
         validate.one_of("norm", self.norm, dict.fromkeys(self.norms))
         validate.at_least("seed", self.seed, 0)
         _check_box(self.box)
+
+    def check_options(self, positive: str = "", not_negative: str = "", counts: str = "", flags: str = "") -> None:
+        """Refuses options, named by words, of another type or sign; None passes where it is the default."""
+
+        def check_flag(name: str, given: object) -> None:
+            if not isinstance(given, bool):
+                raise TypeError(f"{name} must be True or False, got {given!r}")
+
+        checks: list[Callable[[str, Any], None]]
+        checks = [validate.positive, validate.not_negative, partial(validate.at_least, least=1), check_flag]
+        for names, check in zip((positive, not_negative, counts, flags), checks, strict=True):
+            for name in names.split():
+                given = getattr(self, name)
+                if given is not None or getattr(type(self), name, "") is not None:  # the class holds the default
+                    check(name, given)
 
     @property
     def network(self) -> Any:

@@ -53,12 +53,17 @@ class AttackedClassifier(AttackedModel):
 class ClassAttack(Attack):
     """Base of the attacks that change what the model predicts: away from the attacked class, or to `goal`.
 
-    A subclass defines `run` as every `Attack` does; its `model` is an `AttackedClassifier`.
+    A subclass defines `run` as every `Attack` does. The `model` it gets also knows `goal`; `model.is_fooled(classes)`
+    says where predictions are what the attack wants.
 
     Args:
-        attacked: a model, or a method, whose model is then meant.
-        epsilon: size of the ball, in the units of the input.
         goal: class that the model shall predict, or one per image; default any other than the attacked one.
+        **options: those of `Attack`; of a method, its model is attacked.
+
+    Example:
+        >>> attack = mg.Pgd(net, epsilon=8 / 255, goal=3, steps=2)
+        >>> isinstance(attack, mg.ClassAttack), attack.perturb(x).success.shape
+        (True, torch.Size([2]))
     """
 
     goal: Any = field(default=None, kw_only=True)
