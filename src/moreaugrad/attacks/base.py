@@ -31,6 +31,21 @@ class AttackedModel:
     method: Any = None
     surrogate: Any = None  # the method on the network that is differentiated
     exact: bool = True  # whether that network computes what the attacked one does
+    goal: Int[Tensor, "n"] | None = None  # class that it shall predict, where the class is attacked
+
+    @property
+    def pushed(self) -> Int[Tensor, "n"]:
+        """The class whose score an attack on the class pushes: up where it is a goal, else down."""
+        return self.target if self.goal is None else self.goal
+
+    @property
+    def sign(self) -> int:
+        """1 where that score goes down, -1 where it goes up."""
+        return 1 if self.goal is None else -1
+
+    def is_fooled(self, predicted: Int[Tensor, "n"]) -> Flags:
+        """Whether the model predicts what an attack on the class wants."""
+        return (predicted == self.pushed) == (self.goal is not None)
 
     def predict(self, x: Images) -> Int[Tensor, "n"]:
         return predict_logits(self.network, x).argmax(1)

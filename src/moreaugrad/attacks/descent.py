@@ -72,7 +72,7 @@ class Ball:
             towards = towards / spread(norm(towards), towards)
             if not surface:
                 inner = antithetic((1,), 1, independent_seed(seed, 1), draw, self.x).div(2**0.5).erf().abs()
-                towards = towards * spread(inner.pow(1 / self.x[0].numel()), towards)
+                towards = towards * spread(inner[:, 0].pow(1 / self.x[0].numel()), towards)
         return self.shift((self.epsilon * towards).expand_as(self.x))
 
 

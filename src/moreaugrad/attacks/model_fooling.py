@@ -31,6 +31,7 @@ log = logging.getLogger("moreaugrad")
 
 Classes = Int[Tensor, "n"]
 Pair = tuple[Images, Classes]
+FORM = "(x, y), images and their classes as two tensors, or an iterable of such pairs, as a DataLoader is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,28 +155,21 @@ class ModelFooling(Attack):
             raise ValueError(f"classes must lie in 0..{count - 1}, the classes of the model, got {self.classes!r}")
         method = with_network(original, _trainable_copy(self._module))
         trained = method.forward_func
-        trace, rows = self._train(
-            original, method, repeat_batches(data, count, x.device, self.batch_size, self.seed), watch
-        )
+        batches = repeat_batches(data, count, x.device, self.batch_size, self.seed)
+        (fooling, ce), rows = self._train(original, method, batches, watch)
         for weight, own in zip(trained.parameters(), self._module.parameters(), strict=True):
             weight.grad = None
             weight.requires_grad_(own.requires_grad)
-        before, after = (self._maps(each, x, y) for each in (original, method))
-        figures = torch.stack([kind.figure(before, before), kind.figure(after, before)])
-        shown = torch.stack([total(maps) > 0 for maps in after]).all(0)  # a blank map misleads nobody
+        old, new = (self._maps(each, x, y) for each in (original, method))
+        figures = torch.stack([kind.figure(old, old), kind.figure(new, old)])
+        shown = torch.stack([total(maps) > 0 for maps in new]).all(0)  # a blank map misleads nobody
         success = (figures[1] <= kind.limit) & shown
         model = AttackedModel(trained, y, clean.argmax(1))
         spent = torch.full_like(y, self._count_gradients(method, x, y, rows))
-        return extend_result(
-            self.make_result(Ball(x, inf, self.norm), model, x, success, figures[1], figures, spent),
-            ModelFoolingResult,
-            model=trained,
-            method=method,
-            fooling=trace[0],
-            ce=trace[1],
-            accuracy_before=float((model.predicted == y).double().mean()),
-            accuracy_after=float((model.predict(x) == y).double().mean()),
-        )
+        found = self.make_result(Ball(x, inf, self.norm), model, x, success, figures[1], figures, spent)
+        before, after = (float((said == y).double().mean()) for said in (model.predicted, model.predict(x)))
+        more = {"fooling": fooling, "ce": ce, "accuracy_before": before, "accuracy_after": after}
+        return extend_result(found, ModelFoolingResult, model=trained, method=method, **more)
 
     def _train(
         self, original: Any, method: Any, batches: Iterator[Pair], watch: Watch
@@ -237,20 +231,15 @@ def is_pair(name: str, given: Any) -> bool:
     if isinstance(given, tuple | list) and len(given) == 2 and all(isinstance(each, Tensor) for each in given):
         return True
     if isinstance(given, Tensor | str | dict) or not isinstance(given, Iterable):
-        raise _no_pairs(name, type(given).__name__)
+        raise TypeError(f"{name} must be {FORM}, got {type(given).__name__}")
     return False
-
-
-def _no_pairs(name: str, got: str) -> TypeError:
-    form = "(x, y), images and their classes as two tensors, or an iterable of such pairs, as a DataLoader is"
-    return TypeError(f"{name} must be {form}, got {got}")
 
 
 def read_pairs(name: str, given: Any, device: torch.device, count: int = 2**31) -> Iterator[Pair]:
     """The pairs of the data on a device, with one of `count` classes for each image."""
     for each in [given] if is_pair(name, given) else given:
         if not isinstance(each, tuple | list) or len(each) != 2:
-            raise _no_pairs(name, f"{type(each).__name__} in it")
+            raise TypeError(f"{name} must be {FORM}, got {type(each).__name__} in it")
         x = check_batch(each[0])
         if each[1] is None:
             raise ValueError(f"{name} must hold a class for each image, got None")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from moreaugrad.attacks.base import AttackedModel, predict_logits
-from moreaugrad.attacks.class_attack import AttackedClassifier, ClassAttack
+from moreaugrad.attacks.class_attack import ClassAttack
 from moreaugrad.attacks.descent import Ball, NormalizedSteps, Objective, SignSteps, descend
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.model.score import make_score
@@ -50,7 +50,6 @@ class Pgd(ClassAttack):
         self.check_options(positive="step_size", counts="steps restarts", flags="random_start")
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
-        assert isinstance(model, AttackedClassifier)
         score = make_score(self.network, ball.x, model.pushed, kind="logprob")
 
         def value(at: Images) -> PerImage:

@@ -9,15 +9,18 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from moreaugrad import validate
 from moreaugrad.attacks.base import AttackedModel, predict_logits
-from moreaugrad.attacks.class_attack import AttackedClassifier, ClassAttack, margins
+from moreaugrad.attacks.class_attack import ClassAttack
 from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.batch import norm, spread
 from moreaugrad.envelope.groups import check_groups
 from moreaugrad.envelope.priors import Group
+from moreaugrad.model.score import make_score
 from moreaugrad.types import Flags, Images, PerImage, Watch
 
 Step = Callable[
@@ -95,7 +98,6 @@ class Structured(ClassAttack):
         check_groups(self.groups, tuple(x.shape))
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
-        assert isinstance(model, AttackedClassifier)
         low, high = torch.full_like(ball.x, -ball.epsilon), torch.full_like(ball.x, ball.epsilon)
         if ball.low is not None and ball.high is not None:
             low, high = torch.maximum(low, ball.low - ball.x), torch.minimum(high, ball.high - ball.x)
@@ -139,11 +141,11 @@ class WeightSearch:
     Keeps the shortest change that succeeds, among all that were tried.
     """
 
-    def __init__(self, ball: Ball, model: AttackedClassifier, confidence: float, total: int, watch: Watch) -> None:
+    def __init__(self, ball: Ball, model: AttackedModel, confidence: float, total: int, watch: Watch) -> None:
         self.ball, self.model, self.confidence, self.total, self.watch = ball, model, confidence, total, watch
         self.at: Images = ball.x
         self.length: PerImage = torch.full_like(norm(ball.x), torch.inf)
-        self.margin = model.margin_score(ball.x)
+        self.margin = make_score(self._forward_margins, ball.x, arguments=(model.pushed,))
         self.trace = [self.length]
 
     def run(self, step: Step, begin: AdmmState, c: float, counts: Sequence[int], idle: bool = False) -> None:
@@ -160,6 +162,9 @@ class WeightSearch:
             self.trace.append(self.length)
             self.watch(len(self.trace) - 1, self.total, {"objective": self.length})
 
+    def _forward_margins(self, rows: Images, classes: Int[Tensor, "r"]) -> PerImage:
+        return margins(validate.output(self.model.network(rows), len(rows)).to(rows.dtype), classes)
+
     def hinge_grad(self, change: Images) -> Images:
         value, grad = self.margin.value_and_grad(self.ball.x + change)
         active = self.model.sign * value + self.confidence > 0
@@ -172,15 +177,22 @@ class WeightSearch:
         which = (~known | (length < self.length)).nonzero().flatten()
         if not len(which):
             return known
-        some = self.model.take(which)
-        logits = predict_logits(some.network, point[which]).to(point.dtype)
-        sure = some.sign * margins(logits, some.pushed) <= -self.confidence
+        pushed, sign = self.model.pushed[which], self.model.sign
+        logits = predict_logits(self.model.network, point[which]).to(point.dtype)
+        sure = sign * margins(logits, pushed) <= -self.confidence
         good = torch.zeros_like(known)
-        good[which] = sure & some.is_fooled(logits.argmax(1))
+        good[which] = sure & ((logits.argmax(1) == pushed) == (sign < 0))
         better = good & (length < self.length)
         self.at = torch.where(spread(better, point), point, self.at)
         self.length = torch.where(better, length, self.length)
         return known | good
+
+
+def margins(logits: Float[Tensor, "n k"], classes: Int[Tensor, "n"]) -> PerImage:
+    """Z_t - max over j != t of Z_j: positive where t is predicted."""
+    own = torch.nn.functional.one_hot(classes, logits.shape[1]).bool()
+    mine: PerImage = logits.gather(1, classes[:, None]).squeeze(1)
+    return mine - logits.masked_fill(own, -torch.inf).amax(1)
 
 
 def next_weight(low: PerImage, high: PerImage, c: PerImage, won: Flags) -> tuple[PerImage, PerImage, PerImage]:
