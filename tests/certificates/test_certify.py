@@ -261,9 +261,10 @@ def test_a_grid_certificate_is_that_of_the_restricted_map():
 def test_a_grid_is_a_prior_and_has_the_constant_of_one():
     rho, q = 2.5, torch.zeros(1, 1, 2, 2, dtype=torch.float64)
     eta = torch.zeros(1, dtype=torch.float64)
-    plan = Plan(None, 0, "local", KnownScore((0.0, 1.0)), 1.0, CertifyOptions())
-    made = [Measurement(Zero(), rho, eta, q, 0.0, 0.0, 0.0, None, grid, (0.05, 0.05)) for grid in (True, False)]
-    on_grid, whole = (Evidence(plan, each).bound_near(0.01) for each in made)
+    measured = Measurement(Zero(), eta, q, 0.0, 0.0, 0.0, mg.MoreauGrad(None, rho=rho), (0.05, 0.05))
+    options = [CertifyOptions(problem=mg.CertifiedProblem(grid=grid)) for grid in (2, None)]
+    plans = [Plan(None, 0, "local", KnownScore((0.0, 1.0)), 1.0, each) for each in options]
+    on_grid, whole = (Evidence(plan, measured).bound_near(0.01) for plan in plans)
     lam, beta = on_grid.lam, on_grid.beta
     assert on_grid.lip == theory.lip_prox(rho, lam, beta) > theory.lip_vanilla(rho, lam, beta) == whole.lip
 
@@ -296,7 +297,7 @@ def test_the_ranks_of_sparsified_smoothgrad_in_the_same_words():
     x = torch.rand(1, 3, 8, 8)
     method = mg.SparsifiedSmoothGrad(network, smoothing=mg.Smoothing(sigma=0.5))
     (found,) = certify(method, x, 0, epsilon=0.01, samples=8000, k=5, seed=3)
-    proof = theory.topk_certificate(found.map.mean(0), 5, 0.5, 4000, 0.001, "kl")
+    proof = theory.topk_certificate(found.map.mean(0), 5, 0.5, 4000, 0.001)
     assert [found.at(e).topk.overlap for e in (0, 0.01, 0.1, 1.0)] == [proof.overlap(e) for e in (0, 0.01, 0.1, 1.0)]
     assert found.topk.overlap > 0
     many = replace(method, smoothing=mg.Smoothing(sigma=0.5, samples=8000), seed=9)

@@ -16,8 +16,7 @@ from moreaugrad.certificates.assumptions import KnownScore
 from moreaugrad.certificates.certificate import Certificate, TopKGuarantee
 from moreaugrad.certificates.theory import err_stein, gradient_cap
 from moreaugrad.cli import certify_report, report
-from moreaugrad.cli.certify import CertifyOptions
-from moreaugrad.cli.certify_job import Trial, forecast_vacuous, open_case
+from moreaugrad.cli.certify import CertifyOptions, Trial, collect_facts, forecast_vacuous, open_case
 from moreaugrad.cli.certify_report import find_places, find_radius, make_curve
 from moreaugrad.models import load_model
 from moreaugrad.plotting import certificate as certified
@@ -430,7 +429,7 @@ def certified_case(folder):
     def make(method="moreau", options=None, **typed):
         classifier, x = of_python()
         typed = CertifyOptions(0.01, method, samples=200, attack_steps=0, **typed)
-        case = open_case(classifier, x, None, typed, typed.terms(), None, options or {})
+        case = open_case(classifier, x, None, typed, options or {})
         (certificate,) = certify(case.method, x, case.target, typed.epsilon, **case.terms)
         return case, certificate
 
@@ -478,11 +477,10 @@ def test_outlines_are_the_borders_of_regions(places, borders):
 @pytest.mark.parametrize("compared", ["ideal", "computed"])
 def test_fewer_than_promised_is_reported(certified_case, compared):
     case, found = certified_case(compared=compared)
-    known = {"key": "a"} | certify_report.collect_facts(case, None, found, (), {})
 
     def describe(overlap):
         trials = (Trial("topk", 0.01, 0.01, overlap, 3),)
-        return certify_report.describe(known, case=case, found=found, trials=trials)
+        return certify_report.describe({"key": "a"} | collect_facts(case, found, trials, {}), found)
 
     words = "--compared computed allows" if compared == "ideal" else "may happen with probability 0.002"
     assert words in describe(2)[-1]

@@ -113,7 +113,7 @@ class CertifiedProblem:
             validate.one_of("rho", self.rho, {CERTIFIED: None})
         elif self.rho is not None:
             validate.positive("rho", self.rho)
-        theory.check_between("theta", self.theta, "the share of the largest certified rho; 0.5 is usual")
+        theory.check(theta=self.theta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class FreshNoise:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        theory.check_alpha(self.alpha)
+        theory.check(alpha=self.alpha)
         validate.at_least("samples", self.samples, 4)
         validate.seed(self.seed)
 
