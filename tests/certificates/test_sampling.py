@@ -91,19 +91,22 @@ def test_kl_limits_hold_the_exact_binomial_ones(samples, level):
     assert (found <= exact_lower(counts, samples, level) * (1 + 1e-9) + 1e-15).all()
 
 
-def test_t17_errors_of_mean_gradients():
+def test_t16_t17_errors_of_estimated_gradients():
     assert cert.err_backprop(1, 10**4, 0.001) == near(0.047169222)
     assert cert.err_bernstein(1, 1, 10**4, 0.001) == near(0.040002946)
     assert cert.err_bernstein(1, 0.1, 10**4, 0.001) == near(0.013343014)
-
-
-def test_t16_error_of_the_score_function_estimator():
     assert cert.err_stein(3072, 10**6, 0.001, 1, 1) == pytest.approx(0.036855, rel=2e-5)
 
 
 @pytest.mark.parametrize(
     ("k", "m", "wanted"),
-    [(49, 10**4, 0.063296), (64, 10**5, 0.021957), (256, 10**6, 0.011931), (150528, 10**7, 0.078338)],
+    [
+        (3072, 10**6, 0.036855),
+        (49, 10**4, 0.063296),
+        (64, 10**5, 0.021957),
+        (256, 10**6, 0.011931),
+        (150528, 10**7, 0.078338),
+    ],
 )
 def test_the_table_of_the_score_function_estimator(k, m, wanted):
     assert cert.err_stein(k, m, 0.001, 1, 1) == pytest.approx(wanted, rel=1e-4)
@@ -432,15 +435,11 @@ def test_no_attack_on_the_map_beats_its_certificate(attack):
         (lambda: cert.kl_interval(1.5, 10, 0.1), ValueError, r"p_hat must be in \[0, 1\]"),
         (lambda: cert.kl_interval(0.5, 0, 0.1), ValueError, "m must be at least 1"),
         (lambda: cert.err_backprop(None, 10, 0.1), TypeError, "L must be a known number.*err_stein"),
-        (lambda: cert.err_backprop(1, 10, 1), ValueError, r"alpha must be in \(0, 1\)"),
         (lambda: cert.err_bernstein(1, -1, 10, 0.1), ValueError, "V must be a finite number >= 0"),
         (lambda: cert.err_stein(0, 10, 0.1, 1, 1), ValueError, "k must be at least 1"),
-        (lambda: cert.err_stein(1, 10, 0.1, 0, 1), ValueError, "sigma must be a positive"),
         (lambda: cert.variance_bound([1.0], 1, 0.1), ValueError, "halves must be at least 2"),
         (lambda: cert.topk_certificate([0.1, 1.2], 1, 1, 10), ValueError, r"found must lie in \[0, 1\].*sparsified"),
         (lambda: cert.topk_certificate([], 1, 1, 10), ValueError, "at least one entry"),
-        (lambda: cert.topk_certificate([0.1, 0.2], 3, 1, 10), ValueError, "k must be at most"),
-        (lambda: cert.topk_certificate([0.1, 0.2], 1, 0, 10), ValueError, "sigma must be a positive"),
         (lambda: cert.topk_certificate([0.1, 0.2], 1, 1, 1), ValueError, "samples must be at least 2"),
         (
             lambda: cert.topk_certificate([0.1], 1, 1, 10, 0.6, compared="computed"),
@@ -448,11 +447,6 @@ def test_no_attack_on_the_map_beats_its_certificate(attack):
             "alpha must be below 0.5",
         ),
         (lambda: cert.topk_certificate([0.1], 1, 1, 10, compared="both"), ValueError, "compared must be one of"),
-        (
-            lambda: cert.topk_certificate([0.1], 1, 1, 10).overlap(-1),
-            ValueError,
-            "epsilon must be a finite number >= 0",
-        ),
     ],
 )
 def test_bad_numbers(call, error, words):

@@ -26,7 +26,6 @@ RECIPES = {
 SAMPLED = ("range", "local", "lipschitz")  # recipes that average over fresh noise
 EXACT, CERTIFIED = "exact", "certified"
 UNITS = dict.fromkeys(("pixels", "entries", "groups"))
-COMPARED = dict.fromkeys(("ideal", "computed"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +160,7 @@ class ReportOptions:
     compared: str = "ideal"
 
     def __post_init__(self) -> None:
-        validate.one_of("compared", self.compared, COMPARED)
+        validate.one_of("compared", self.compared, theory.COMPARED)
 
     def choose_units(self, grouped: bool, pixels: bool, grid: bool) -> str:
         """What is ranked; by itself groups where there are some, else pixels where there are some."""

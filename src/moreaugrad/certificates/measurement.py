@@ -61,19 +61,17 @@ class Subspace:
     def size(self) -> int:
         return math.prod(self.shape)
 
-    @property
-    def _block(self) -> tuple[int, int]:
-        """Height and width of a cell."""
-        return (self.image[1] // self.cells, self.image[2] // self.cells) if self.cells else (1, 1)
-
     def project(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-        block = self._block
-        return F.avg_pool2d(x, block) * math.sqrt(math.prod(block)) if self.cells else x
+        if self.cells is None:
+            return x
+        high, wide = (side // self.cells for side in self.image[1:])
+        return F.avg_pool2d(x, (high, wide)) * math.sqrt(high * wide)
 
     def embed(self, q: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-        rows, columns = self._block
-        wide = q.repeat_interleave(rows, 2).repeat_interleave(columns, 3) if self.cells else q
-        return wide / math.sqrt(rows * columns)
+        if self.cells is None:
+            return q
+        high, wide = (side // self.cells for side in self.image[1:])
+        return q.repeat_interleave(high, 2).repeat_interleave(wide, 3) / math.sqrt(high * wide)
 
 
 class Estimate(NamedTuple):

@@ -45,9 +45,7 @@ OWN = {"sigma": "sigma", "smoothing": "sigma", "rho": "rho", "samples": "samples
 class CertifyOptions:
     """What to certify, and how."""
 
-    epsilon: float = option(
-        "l2 length of the changes, in units of the network's input; with --pixels of pixels 0..1.", default=MISSING
-    )
+    epsilon: float = option("l2 length of the changes, in units of the input; see --pixels.", default=MISSING)
     method: str = option(f"One of {', '.join(CERTIFIABLE)}, or a registered one.", default="moreau")
     sigma: float | None = option("Of the noise, in the units of epsilon; default: 0.25.")
     no_noise: bool = option("Use the score without noise; its curvature must be known.", "--no-noise", default=False)
@@ -56,29 +54,19 @@ class CertifyOptions:
     bounds: str | None = option("Bounds of all values of the score.", metavar="LOW,HIGH")
     clip: str | None = option("Certify logits clipped to this range.", metavar="LOW,HIGH")
     votes: bool = option("Certify 1 for the predicted class, else 0; with --grid.", "--votes", default=False)
-    centred: bool = option(
-        "Certify the odds of the class, centred at this image; with --grid.", "--centred", default=False
-    )
+    centred: bool = option("Certify odds of the class, centred here; with --grid.", "--centred", default=False)
     lipschitz: str | None = option("Lipschitz constant of the score; exact: from the layers.", metavar="NUMBER|exact")
-    curvature: str | None = option(
-        "Second derivatives of the score lie in [-LAM, BETA].", metavar="NUMBER|LAM,BETA|exact"
-    )
+    curvature: str | None = option("Second derivatives are in [-LAM, BETA].", metavar="NUMBER|LAM,BETA|exact")
     convex: bool = option("The score is convex in the input.", "--convex", default=False)
-    rho: str | None = option(
-        "Radius of the envelope; default: theta of the largest sound one.", metavar="NUMBER|certified"
-    )
+    rho: str | None = option("Envelope radius; default: theta of the largest sound one.", metavar="NUMBER|certified")
     theta: float = option("Share of the largest certified rho.", default=0.5)
     grid: int | None = option("Certify a map of this many cells per side instead of pixels.")
     samples: int = option("Fresh noise vectors.", default=10000)
     alpha: float = option("Probability that the certificate is wrong.", default=0.001)
     k: int | None = option("Number of top units; default: a tenth of all.", "--k")
     units: str | None = option("What is ranked: pixels, entries or groups.")
-    compared: str = option(
-        "ideal: with the ideal map of a changed input; computed: with a computed one.", default="ideal"
-    )
-    pixels: bool = option(
-        "Take pixels 0..1 as the input: for epsilon, sigma, rho and the map.", "--pixels", default=False
-    )
+    compared: str = option("Compare with the ideal or a computed map of a changed input.", default="ideal")
+    pixels: bool = option("Pixels 0..1 are the input, for epsilon, sigma and rho too.", "--pixels", default=False)
     attack_steps: int = option("Steps of the attack that tries the certificate; 0 for none.", default=10)
     seed: int | None = option("Seed of the fresh noise; default: from the system, unknown to anyone.")
 
@@ -224,18 +212,19 @@ def open_case(
     classifier: Classifier, x: Tensor, target: int | None, typed: CertifyOptions, options: Mapping[str, Any]
 ) -> Case:
     """Refuse or forecast whatever is possible before a noisy copy is made."""
+    from moreaugrad.attacks.base import predict_logits
     from moreaugrad.certificates import assumptions
     from moreaugrad.certificates.certify import make_plan
     from moreaugrad.methods.options import make_method
 
-    target = int(predict(classifier, x).argmax()) if target is None else target
+    target = int(predict_logits(classifier, x).argmax()) if target is None else target
     clip, terms, score = typed.clip_range, typed.terms(), choose_score(typed, classifier, target)
     network: Any = mg.Votes(classifier) if typed.votes else mg.Clipped(classifier, *clip) if clip else classifier
     given = {**options, "sigma": typed.noise or 0.0} | ({} if score is None else {"score": score})
     method = make_method(typed.method, network, given)
     if typed.method == RANKS:
         return Case(classifier, method, x, target, typed, terms)
-    terms["rho"] = terms["rho"] or CERTIFIED
+    terms["rho"] = CERTIFIED if terms["rho"] is None else terms["rho"]
     plan = make_plan(method, target, assumptions.CertifyOptions(**assumptions.group_options(terms)))
     if typed.rho is None and not plan.known.bound_curvature(plan.recipe, plan.sigma)[0] > 0:
         terms["rho"] = None  # every rho is certified
@@ -360,18 +349,13 @@ def _measure(case: Case, certificate: Certificate, kind: str, epsilon: float, at
     return Trial(kind, epsilon, length, certificate.overlap_with(other.map), promised)
 
 
-def predict(classifier: Classifier, x: Tensor) -> Tensor:
-    from moreaugrad.attacks.base import predict_logits
-
-    return predict_logits(classifier, x)
-
-
 def collect_facts(case: Case, found: Certificate, trials: Sequence[Trial], seconds: Mapping[str, float]) -> Facts:
     """Everything that is known, as it is stored."""
+    from moreaugrad.attacks.base import predict_logits
     from moreaugrad.cli.certify_report import make_curve
     from moreaugrad.methods.options import describe_options, versions
 
-    chances = predict(case.classifier, case.x).double().softmax(1)[0].cpu()
+    chances = predict_logits(case.classifier, case.x).double().softmax(1)[0].cpu()
     typed, curve = case.typed, make_curve(found)
     eta = getattr(found.method, "eta", None)
     frozen = {"rho": found.constants.rho, "eta": eta if isinstance(eta, float) else None}  # at this input
