@@ -210,7 +210,7 @@ mode, steps = sys.argv[1], int(sys.argv[2])
 layers = [nn.Conv2d(1, 32, 3, padding=1), nn.Softplus(), nn.Conv2d(32, 1, 3, padding=1), nn.Flatten()]
 net = nn.Sequential(*layers, nn.Linear(128 * 128, 2)).eval()
 x = torch.randn(1, 1, 128, 128, generator=torch.Generator().manual_seed(0)).requires_grad_()
-slope = mg.Implicit(mode, steps=2, samples=2)
+slope = {'implicit': mg.Implicit, 'unrolled': mg.Unrolled}[mode](steps=2, samples=2)
 noise = mg.Smoothing(sigma=0.1, samples=2)
 one = mg.SparseMoreauGrad(net, eta=1e-5, smoothing=noise, budget=2 * steps, derivative=slope)
 maps = one.attribute(x, 0, create_graph=True, internal_batch_size=2)
@@ -332,9 +332,9 @@ def test_differences_are_exact_for_a_quadratic():
     def quadratic(rows):
         return torch.einsum("ni,ij,nj->n", rows, matrix, rows)[:, None] / 2
 
-    for apart in (0.01, 1.0, 30.0):
+    for hessian_step in (0.01, 1.0, 30.0):
         leaf = x.clone().requires_grad_()
-        found = mg.Gradient(quadratic, apart=apart).attribute(leaf, 0, create_graph=True)
+        found = mg.Gradient(quadratic, hessian_step=hessian_step).attribute(leaf, 0, create_graph=True)
         (grad,) = torch.autograd.grad((found * found).sum(), leaf)
         torch.testing.assert_close(grad, 2 * x @ matrix @ matrix, rtol=1e-9, atol=1e-9)
 
@@ -352,7 +352,7 @@ def test_differences_come_nearer_to_the_derivative_with_the_square_of_the_distan
         return grad
 
     exact = slope()
-    errors = [float((slope(apart=apart) - exact).norm()) for apart in (0.4, 0.2, 0.1)]
+    errors = [float((slope(hessian_step=hessian_step) - exact).norm()) for hessian_step in (0.4, 0.2, 0.1)]
     assert errors[0] / errors[1] == pytest.approx(4, rel=0.1)
     assert errors[1] / errors[2] == pytest.approx(4, rel=0.1)
 
@@ -363,17 +363,17 @@ def test_differences_see_a_kink_that_lies_between_them():
     def hinge(rows):
         return rows.clamp(min=0)
 
-    for apart, wanted in ((0.02, 0.0), (0.2, 1 / 0.2)):
+    for hessian_step, wanted in ((0.02, 0.0), (0.2, 1 / 0.2)):
         leaf = x.clone().requires_grad_()
-        found = mg.Gradient(hinge, apart=apart).attribute(leaf, 0, create_graph=True)
+        found = mg.Gradient(hinge, hessian_step=hessian_step).attribute(leaf, 0, create_graph=True)
         (grad,) = torch.autograd.grad(found.sum(), leaf)
         assert float(grad) == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("apart", [0.0, -1.0, float("nan")])
-def test_apart_must_be_positive(apart):
-    with pytest.raises(ValueError, match="apart must be"):
-        mg.Gradient(lambda x: x, apart=apart)
+@pytest.mark.parametrize("hessian_step", [0.0, -1.0, float("nan")])
+def test_hessian_step_must_be_positive(hessian_step):
+    with pytest.raises(ValueError, match="hessian_step must be"):
+        mg.Gradient(lambda x: x, hessian_step=hessian_step)
 
 
 def test_differences_do_not_ask_whether_weights_want_a_gradient():
@@ -383,7 +383,7 @@ def test_differences_do_not_ask_whether_weights_want_a_gradient():
 
     def slope():
         leaf = x.clone().requires_grad_()
-        found = mg.Gradient(model, apart=3.0).attribute(leaf, 0, create_graph=True)
+        found = mg.Gradient(model, hessian_step=3.0).attribute(leaf, 0, create_graph=True)
         return torch.autograd.grad((found * torch.arange(6)).sum(), leaf)[0]
 
     with_weights = slope()

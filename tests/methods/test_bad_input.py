@@ -48,7 +48,8 @@ def broken(value):
 def test_inputs_and_targets(name, x, target, kind, says):
     options = {"groups": torch.arange(6)} if name.startswith("group") else {}
     model = LINEAR
-    if {"layer", "trained"} & mg.METHODS[name].flags:  # these want pictures
+    options |= {"tau": 0.5} if name == "sparsified_smoothgrad" else {}  # of six entries
+    if {"layer", "trained"} & mg.METHODS[name].flags or name == "meaningful_perturbation":  # these want pictures
         model = PICTURES
         x = x.view(len(x), 1, 2, 3) if isinstance(x, torch.Tensor) and x.shape[1:] == (6,) else x
     if name == "mask_network":

@@ -99,7 +99,7 @@ def make(name, net, **options):
 
 
 def test_every_method_has_an_example():
-    assert set(EXAMPLES) == set(mg.METHODS)
+    assert set(EXAMPLES) == {name for name, entry in mg.METHODS.items() if entry.member is None}  # not from outside
 
 
 @EVERY

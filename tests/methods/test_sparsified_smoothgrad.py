@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.methods.sparsified import SparsifiedSmoothGrad, largest, share_of, sparsified
+from moreaugrad.methods.sparsified import SparsifiedSmoothGrad, largest, share_of, sparsify
 from moreaugrad.model.smoothing import antithetic
 
 VARIANTS = ["basic", "relaxed", "scaled"]
@@ -89,9 +89,9 @@ def test_exactly_as_many_as_asked_are_kept_and_ties_go_to_the_first():
 def test_a_gradient_of_zero_gives_no_nan():
     flat = torch.zeros(2, 3, 10, dtype=torch.float64)
     flat[1, 0, 4] = -2.0  # the only change of its copy
-    assert not sparsified(flat, 3, 2).any()
-    assert sparsified(flat, 3, 1).nonzero().tolist() == [[1, 0, 4]]
-    assert sparsified(flat, 3, None).sum() == 2 * 3 * 3
+    assert not sparsify(flat, 3, 2).any()
+    assert sparsify(flat, 3, 1).nonzero().tolist() == [[1, 0, 4]]
+    assert sparsify(flat, 3, None).sum() == 2 * 3 * 3
     for variant in VARIANTS:
         found = SparsifiedSmoothGrad(lambda v: 0 * v.sum((1, 2, 3)), variant).explain(X)
         assert found.map.isfinite().all()

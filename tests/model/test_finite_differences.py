@@ -128,7 +128,7 @@ def test_exact_second_derivatives_stay_in_single_precision(kind):
     half = slope(found, x, way, seen.clear)
     assert set(seen) == {torch.float32}
     if kind == "smoothgrad":  # whose map is part of the graph; the envelope is solved beside it
-        assert [engine.precision for engine in found._engines.values()] == ["float32"]
+        assert [engine.precision for engine in found.prepared._engines.values()] == ["float32"]
         assert torch.equal(half, slope(method(kind, net), x, way))
 
 
@@ -234,7 +234,7 @@ def test_compiled_differences_are_the_same_differences(kind):
     x, way = X.float(), WAY.float()
     found = method(kind, network(torch.float32), hessian_step=1.0, compile=True)
     compiled = slope(found, x, way)
-    (engine,) = found._engines.values()
+    (engine,) = found.prepared._engines.values()
     assert engine.compiled
     wanted = slope(method(kind, network(torch.float32), hessian_step=1.0), x, way)
     torch.testing.assert_close(compiled, wanted, rtol=1e-4, atol=1e-6)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_engine import X, network, plain_gradient
+from prepared_networks import X, network, plain_gradient
 
 import moreaugrad as mg
 from moreaugrad.methods import base

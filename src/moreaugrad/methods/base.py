@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, cast, overload
+from typing import Any, ClassVar, Literal, TypedDict, Unpack, cast, overload
 
 import numpy as np
 import torch
@@ -25,10 +25,21 @@ from moreaugrad.model.inputs import Packing, black_baseline, place_target, repor
 from moreaugrad.model.prepared import HALF, PRECISIONS, Engine, Prepared
 from moreaugrad.model.score import KINDS, PHOTO, ClassScore, choose_engine, make_score, safe_rows
 from moreaugrad.model.smoothing import SmoothedScore, Smoothing, draw_seed
-from moreaugrad.results import Explanation
+from moreaugrad.results import Explanation, Option
 from moreaugrad.types import Counts, ForwardFunc, Images, Target, Watch
 
 Inputs = Tensor | tuple[Tensor, ...]
+
+
+class CallOptions(TypedDict, total=False):
+    """The keywords of `attribute`, for type checkers."""
+
+    additional_forward_args: Any
+    baselines: Any
+    internal_batch_size: int | None
+    create_graph: bool
+    show_progress: bool
+    callback: Watch | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,53 +186,22 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
 
     def options(self) -> Mapping[str, Any]:
         """The options of this method, for the record."""
-        return {each.name: plain(getattr(self, each.name)) for each in option_fields(type(self))}
+        values = {each.name: getattr(self, each.name) for each in option_fields(type(self))}
+        return {name: value if isinstance(value, Option) else repr(value) for name, value in values.items()}
 
     def compute(self, call: Call) -> Explanation | list[Explanation]:
         """What the method itself does: the explanation of a packed batch, or one for each entry of `several`."""
         raise NotImplementedError(f"{type(self).__name__} must define compute(call)")
 
     @overload
-    def attribute(
-        self,
-        inputs: Tensor,
-        target: Target = None,
-        additional_forward_args: Any = None,
-        *,
-        baselines: Any = None,
-        internal_batch_size: int | None = None,
-        return_convergence_delta: Literal[False] = False,
-        create_graph: bool = False,
-        show_progress: bool = False,
-        callback: Watch | None = None,
-    ) -> Tensor: ...
+    def attribute(self, inputs: Tensor, target: Target = ..., *args: Any, **options: Unpack[CallOptions]) -> Tensor: ...
     @overload
     def attribute(
-        self,
-        inputs: tuple[Tensor, ...],
-        target: Target = None,
-        additional_forward_args: Any = None,
-        *,
-        baselines: Any = None,
-        internal_batch_size: int | None = None,
-        return_convergence_delta: Literal[False] = False,
-        create_graph: bool = False,
-        show_progress: bool = False,
-        callback: Watch | None = None,
+        self, inputs: tuple[Tensor, ...], target: Target = ..., *args: Any, **options: Unpack[CallOptions]
     ) -> tuple[Tensor, ...]: ...
     @overload
     def attribute(
-        self,
-        inputs: Inputs,
-        target: Target = None,
-        additional_forward_args: Any = None,
-        *,
-        baselines: Any = None,
-        internal_batch_size: int | None = None,
-        return_convergence_delta: Literal[True],
-        create_graph: bool = False,
-        show_progress: bool = False,
-        callback: Watch | None = None,
+        self, inputs: Inputs, target: Target = ..., *args: Any, return_convergence_delta: Literal[True], **options: Any
     ) -> tuple[Any, Tensor]: ...
 
     @log_usage()  # type: ignore[untyped-decorator]
@@ -493,11 +473,6 @@ def safe_block(x: Images) -> int:
 def option_fields(kind: type[Method]) -> list[Any]:
     """The dataclass fields that are options of a method."""
     return [each for each in fields(kind) if each.name not in ("forward_func", "prepared")]
-
-
-def plain(value: Any) -> str | float | int | None:
-    """An option as text or number."""
-    return value if value is None or isinstance(value, int | float | str) else repr(value)
 
 
 @contextmanager

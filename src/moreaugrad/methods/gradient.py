@@ -16,10 +16,7 @@ class Gradient(Method):
 
     Args:
         forward_func: a module in evaluation mode, or any callable that returns scores of shape (N, classes).
-        score: "logit", "prob" or "logprob".
-        precision: precision of the network; None chooses by the device.
-        compile: whether to compile the network.
-        hessian_step: distance of finite-difference Hessian products, for `create_graph`; None takes exact ones.
+        **further: `score`, `precision`, `compile` and `hessian_step`, as in `Method`.
 
     Example:
         >>> mg.Gradient(net).attribute(x, target=3).shape

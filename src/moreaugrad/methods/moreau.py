@@ -54,10 +54,7 @@ class MoreauGrad(NoisyMethod):
         solver: a Solver, or one of "dual_averaging", "proximal_gradient", "paper"; None chooses by the smoothing.
         derivative: how the map is differentiated with `create_graph=True`: `Implicit()` (None), `Covariance()`,
             `Unrolled()` or `Frozen()`.
-        score: "logit", "prob" or "logprob".
-        precision: precision of the network; None chooses by the device.
-        compile: whether to compile the network; None compiles for many images on a GPU.
-        hessian_step: distance of finite-difference Hessian products; None takes exact ones.
+        **further: `score`, `precision`, `compile` and `hessian_step`, as in `Method`.
 
     Example:
         >>> found = mg.MoreauGrad(net, rho=0.5, noise_level=0.1, budget=80).explain(x)

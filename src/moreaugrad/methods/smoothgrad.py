@@ -39,10 +39,7 @@ class SmoothGrad(NoisyMethod):
         sigma: absolute standard deviation, instead of `noise_level`.
         samples: noisy copies per image, 64 by default; the cost is one gradient for each.
         seed: of the noise; a torch.Generator draws one, None takes a fresh one.
-        score: "logit", "prob" or "logprob".
-        precision: precision of the network; None chooses by the device.
-        compile: whether to compile the network; None compiles for many images on a GPU.
-        hessian_step: distance of finite-difference Hessian products, for `create_graph`; None takes exact ones.
+        **further: `score`, `precision`, `compile` and `hessian_step`, as in `Method`.
 
     Example:
         >>> method = mg.SmoothGrad(net, noise_level=0.15, samples=8)

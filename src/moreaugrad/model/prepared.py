@@ -120,6 +120,8 @@ class Engine:
                 if not self.channels_last or "view size is not compatible" not in str(error):
                     raise
                 self.channels_last = False
+                if isinstance(self.body, nn.Module):
+                    self.body = body = self.body.to(memory_format=torch.contiguous_format)
 
     @property
     def runs_twice_differentiable(self) -> bool:
@@ -273,6 +275,11 @@ class Prepared:
         forward: the caller's network, which is never changed.
         precision: the precision to work in; None chooses by the device.
         compile: whether to compile; None compiles for many images on a GPU.
+
+    Example:
+        >>> ready = mg.prepare(net, x)
+        >>> [name(ready).attribute(x, target=3).shape for name in (mg.SmoothGrad, mg.IntegratedGradients)]
+        [torch.Size([2, 3, 16, 16]), torch.Size([2, 3, 16, 16])]
     """
 
     forward: ForwardFunc

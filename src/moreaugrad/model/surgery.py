@@ -66,7 +66,7 @@ def with_softplus(model: nn.Module, beta: float = 30.0) -> nn.Module:
     Example:
         >>> smooth = mg.with_softplus(net, beta=30)
         >>> smooth[1]
-        Softplus(beta=30, threshold=20)
+        Softplus(beta=30, threshold=20.0)
     """
     validate.positive("beta", beta)
     refuse_functional(model)
