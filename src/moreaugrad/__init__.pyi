@@ -99,8 +99,8 @@ from .models.pixels import in_pixels as in_pixels
 from .registry import register as register
 from .results import Explanation as Explanation
 from .studies.plan import Study as Study
-from .studies.resumable_csv import StudyRow as StudyRow
 from .studies.run import StudyResult as StudyResult
+from .studies.run import StudyRow as StudyRow
 from .studies.run import run_study as run_study
 from .studies.sources import Source as Source
 from .studies.sources import TensorSource as TensorSource
