@@ -110,9 +110,9 @@ def test_wrong_usage_is_one_line_and_exit_code_2(folder, refuses, arguments, wor
 
 
 def test_weights_out_of_reach_give_exit_code_2(folder, refuses, monkeypatch):
-    from moreaugrad.models import hubs
+    from moreaugrad.models import checkpoint
 
-    monkeypatch.setattr(hubs, "connection_error", lambda url: "no connection")
+    monkeypatch.setattr(checkpoint, "_connection_error", lambda url: "no connection")
     monkeypatch.setenv("TORCH_HOME", str(folder))
     refuses("efficientnet_lite0", "explain", "a.png", "--model", "torchvision/resnet18")
 
