@@ -73,10 +73,6 @@ def row(name: str, found: list[list[mg.Certificate]], accuracy: float, sigma: fl
     return known | {"at": shares}
 
 
-def by_units(found: mg.Certificate) -> float:
-    return 0.0 if found.vacuous else found.topk.overlap / found.topk.k
-
-
 def by_entries(found: mg.Certificate) -> float:
     """The share of the top tenth of the single entries that stays, by the same budget."""
     change = found.change

@@ -22,7 +22,7 @@ RESULTS, QUICK = HERE / "results", HERE.parent / "build" / "paper"
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure is the module of its name in `paper.figures`.
+    """What a figure shows and needs; `make(settings)` of the module of its name in `paper.figures` makes it.
 
     `photos`: it needs only the data set with the largest images. `rows`: it is drawn from stored rows, so drawing it
     again needs no data.
@@ -85,8 +85,6 @@ def make_parser() -> argparse.ArgumentParser:
     add("--model", action="append", default=[], metavar="[DATASET=]NAME", help="imagenet=timm/efficientnet_b0, ...")
     add("--weights", action="append", default=[], metavar="[DATASET=]FILE", help="a checkpoint of that model")
     add("--redraw", action="store_true", help="studies: only redraw tables and pictures from the stored rows")
-    add("--images", type=int, metavar="N", help="studies: at most so many images of each data set")
-    add("--budget", type=int, metavar="N", help="studies: gradients of a map that is judged (default: 1600)")
     add("--shard", type=int, metavar="N", help="studies: only that shard of the images, from 1, for parallel runs")
     add("--restart", action="store_true", help="redo what is there already")
     add("--debug", action="store_true", help="show where an error came from")
@@ -119,7 +117,7 @@ def run(figures: Sequence[str], settings: Settings, debug: bool = False) -> int:
 
 
 def make_figure(name: str, settings: Settings, debug: bool) -> int:
-    """One figure; an error in it does not keep the others from being made."""
+    """Make one figure; an error in it does not keep the others from being made."""
     print(f"{name}: {FIGURES[name].summary}", flush=True)
     begun = time.monotonic()
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -33,18 +32,14 @@ class Settings:
     restart: bool = False  # redo what is there already
     shard: int | None = None  # studies: only the shard of this number, from 1
     redraw: bool = False  # studies: only tables and pictures, from the rows that are there
-    images: int | None = None  # studies: at most so many of each data set
-    budget: int | None = None  # studies: gradients of a judged map; None: 1,600
 
     def __post_init__(self) -> None:
         for name in (*self.datasets, *self.models, *self.weights):
             one_of("a data set", name, DATASETS)
         if not self.datasets:
             raise ValueError(f"--datasets must name at least one of {list(DATASETS)}, got none")
-        for name, least in (("shard", 1), ("images", 1), ("budget", 16)):
-            given = getattr(self, name)
-            if given is not None and given < least:
-                raise ValueError(f"--{name} must be a number from {least}, got {given}")
+        if self.shard is not None and self.shard < 1:
+            raise ValueError(f"--shard must be a number from 1, got {self.shard}")
         if self.minutes is not None and not self.minutes > 0:
             raise ValueError(f"--minutes must be a positive number, got {self.minutes}")
 
@@ -60,10 +55,6 @@ class Settings:
             reason = str(error).splitlines()[0].rstrip(".")
             raise ValueError(f"--device must be auto, cpu or a GPU that works, got {self.device!r}: {reason}") from None
         return found
-
-    def deadline(self) -> float | None:
-        """When the minutes are over, counted from now, by time.monotonic()."""
-        return None if self.minutes is None else time.monotonic() + 60 * self.minutes
 
     @property
     def largest(self) -> str:

@@ -4,8 +4,7 @@
     python tools/check_numbers.py compare OLD NEW largest differences by name; exit 1 above 1e-10 or if one is missing
 
 Networks and inputs are small and in float64, so the whole run takes about a minute. Run it once before a change and
-once after, with PYTHONPATH pointing at each tree. Names that differ between versions are looked up in the section
-"Versions" below.
+once after, with PYTHONPATH pointing at each tree.
 """
 
 # ruff: noqa: T201
@@ -13,14 +12,11 @@ from __future__ import annotations
 
 import argparse
 import logging
-import pkgutil
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import astuple, fields, is_dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -28,6 +24,9 @@ import torch
 from torch import Tensor, nn
 
 import moreaugrad as mg
+from moreaugrad.methods.mask_network.decoder import MaskNet
+from moreaugrad.methods.mask_network.encoder import Encoder
+from moreaugrad.methods.mask_network.fingerprint import Fingerprint
 
 LIMIT = 1e-10
 FLOOR = 1e-3  # arrays below it, such as residuals of exact solutions, are rounding errors and compared absolutely
@@ -44,89 +43,6 @@ CERTIFICATE = (
     "cosine", "map", "vacuous",
 )  # fmt: skip
 Case = tuple[str, Callable[[], Any]]
-
-
-# Versions: the few things whose names or places differ between releases.
-
-
-def locate(name: str, *hints: str) -> Any:
-    """The class or function of that name, in whichever module with one of the hints in its path defines it."""
-    found = getattr(mg, name, None)
-    if found is not None:
-        return found
-    for module in pkgutil.walk_packages(mg.__path__, "moreaugrad."):
-        if any(hint in module.name for hint in hints):
-            found = getattr(import_module(module.name), name, None)
-            if found is not None:
-                return found
-    raise LookupError(f"{name} must be defined in a module of moreaugrad whose path holds one of {hints}")
-
-
-def newest(*names: str) -> Any:
-    """The public name that this version has."""
-    for name in names:
-        try:
-            return getattr(mg, name)
-        except AttributeError:
-            continue
-    raise LookupError(f"moreaugrad must export one of {names}")
-
-
-def derivative(mode: str, **sizes: Any) -> dict[str, Any]:
-    """The option that says how a solved map is differentiated."""
-    if "derivative" in {field.name for field in fields(mg.MoreauGrad)}:
-        return {"derivative": getattr(mg, mode.capitalize())(**sizes)}
-    return {"grad_mode": mg.Slope(mode, **sizes)}
-
-
-def hessian_step(step: float) -> dict[str, float]:
-    """The option for finite-difference Hessian products."""
-    new = "hessian_step" in {field.name for field in fields(mg.MoreauGrad)}
-    return {"hessian_step" if new else "apart": step}
-
-
-def hessian_product(prior: Any, delta: Tensor, q: Tensor) -> Tensor:
-    """The second derivative of a prior times q."""
-    product = getattr(prior, "hessian_product", None) or prior.bend
-    return product(delta, q)
-
-
-def make_group_prior(groups: Any, x: Tensor) -> Any:
-    """The group prior on the images x."""
-    prior = mg.PRIORS["group"].load()
-    if hasattr(prior, "for_batch"):
-        return prior(groups).for_batch(x)
-    return locate("make_groups", "prior", "envelope")(groups, x)
-
-
-def certify(*args: Any, **options: Any) -> list[Any]:
-    """Certificates, asked for with flat options."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return mg.certify(*args, **options)
-
-
-def read(result: Any, name: str) -> Any:
-    """A field of a result, or of one of the objects that group its fields; None where it has none."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            return getattr(result, name)
-        except AttributeError:
-            parts = (getattr(result, field.name) for field in fields(result)) if is_dataclass(result) else ()
-            nested = (getattr(part, name, None) for part in parts if is_dataclass(part))
-            return next((value for value in nested if value is not None), None)
-
-
-def make_mask_network(net: nn.Module, x: Tensor) -> Any:
-    """An untrained mask network for this classifier."""
-    encoder = locate("Encoder", "mask").of(net, x)
-    with torch.no_grad():
-        output, maps = encoder(lambda: net(x))
-    torch.manual_seed(0)
-    fingerprint = locate("Fingerprint", "mask").of(net)
-    made = locate("MaskNet", "mask")(encoder.stages, [m.shape[1] for m in maps], output.shape[1], fingerprint, 8)
-    return made.double().eval()
 
 
 # Networks and inputs.
@@ -182,9 +98,21 @@ class Quadratic(nn.Module):
         return torch.stack([value, -value], 1)
 
 
+def make_mask_network(net: nn.Module, x: Tensor) -> Any:
+    """An untrained mask network for this classifier."""
+    encoder = Encoder.of(net, x)
+    with torch.no_grad():
+        output, maps = encoder(lambda: net(x))
+    torch.manual_seed(0)
+    made = MaskNet(encoder.stages, [m.shape[1] for m in maps], output.shape[1], Fingerprint.of(net), 8)
+    return made.double().eval()
+
+
 CNN, RELU, MLP = make_cnn(nn.Softplus), make_cnn(nn.ReLU), make_mlp()
 IMAGES, ROWS = draw(3, 3, 12, 12), draw(3, 10, seed=2)
 LABELS = torch.arange(12).view(12, 1) // 3 * 4 + torch.arange(12) // 3
+EACH = torch.stack([LABELS, LABELS.T, LABELS.flip(0) // 2])
+GROUPS = {"grid": 4, "superpixels": "superpixels", "channels": "channels", "labels": LABELS, "each": EACH}
 
 
 # Cases: a name, and a function that computes its numbers.
@@ -257,9 +185,7 @@ def moreau_options() -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "sparse_moreau", "still path", {**still, "sparsity": [0.1, 0.5]}
     yield "sparse_moreau", "rows", {**fast, "sparsity": 0.4, "rho": 0.3}
     yield "sparse_moreau", "relu", {**fast, "sparsity": 0.2, "rho": 0.1}
-    each = torch.stack([LABELS, LABELS.T, LABELS.flip(0) // 2])
-    grown = {"grid": 4, "superpixels": "superpixels", "channels": "channels", "labels": LABELS, "each": each}
-    for label, groups in grown.items():
+    for label, groups in GROUPS.items():
         yield "group_sparse_moreau", label, {**fast, "groups": groups, "sparsity": 0.4}
         yield "group_sparse_moreau", f"still {label}", {**still, "groups": groups, "eta": 0.05}
     yield "group_sparse_moreau", "rows", {**fast, "groups": torch.arange(10) // 2, "eta": 0.05, "rho": 0.3}
@@ -298,18 +224,14 @@ def method_cases() -> Iterator[Case]:
 def derivative_cases() -> Iterator[Case]:
     """Gradients of a weighted sum of the map, which takes the derivative of the map."""
     modes = {
-        "implicit": derivative("implicit"),
-        "implicit sized": derivative("implicit", steps=3, samples=8, tol=1e-2),
-        "covariance": derivative("covariance", samples=32),
-        "unrolled": derivative("unrolled", steps=3, samples=8),
-        "frozen": derivative("frozen"),
-        "differences": hessian_step(1e-3),
+        "implicit": {"derivative": mg.Implicit()},
+        "implicit sized": {"derivative": mg.Implicit(steps=3, samples=8, tol=1e-2)},
+        "covariance": {"derivative": mg.Covariance(samples=32)},
+        "unrolled": {"derivative": mg.Unrolled(steps=3, samples=8)},
+        "frozen": {"derivative": mg.Frozen()},
+        "differences": {"hessian_step": 1e-3},
     }
-    kinds = {
-        "moreau": {},
-        "sparse_moreau": {"sparsity": 0.3},
-        "group_sparse_moreau": {"eta": 0.05, "groups": 4},
-    }
+    kinds = {"moreau": {}, "sparse_moreau": {"sparsity": 0.3}, "group_sparse_moreau": {"eta": 0.05, "groups": 4}}
     for name, own in kinds.items():
         for label, options in modes.items():
             yield f"derivative/{name}/{label}", partial(differentiate, name, budget=48, **own, **options)
@@ -328,12 +250,10 @@ def differentiate(name: str, **options: Any) -> Tensor:
 
 
 def prior_cases() -> Iterator[Case]:
-    each = torch.stack([LABELS, LABELS.T, LABELS.flip(0) // 2])
-    kinds = {"grid": 4, "superpixels": "superpixels", "channels": "channels", "labels": LABELS, "each": each}
-    yield "prior/zero", lambda: measure_prior(mg.PRIORS["zero"]())
-    yield "prior/l1", lambda: measure_prior(mg.PRIORS["l1"]())
-    for label, groups in kinds.items():
-        yield f"prior/group/{label}", lambda groups=groups: measure_prior(make_group_prior(groups, IMAGES))
+    yield "prior/zero", lambda: measure_prior(mg.Zero())
+    yield "prior/l1", lambda: measure_prior(mg.L1())
+    for label, groups in GROUPS.items():
+        yield f"prior/group/{label}", lambda groups=groups: measure_prior(mg.Group(groups).for_batch(IMAGES))
 
 
 def measure_prior(prior: Any) -> dict[str, Any]:
@@ -345,7 +265,7 @@ def measure_prior(prior: Any) -> dict[str, Any]:
         "level": prior.level(IMAGES, 0.3),
         "units": prior.units(delta),
         "active": prior.active(delta),
-        "hessian_product": hessian_product(prior, delta, q),
+        "hessian_product": prior.hessian_product(delta, q),
         "stiffness": prior.stiffness(delta),
     }
 
@@ -379,8 +299,7 @@ def attack_cases() -> Iterator[Case]:
             yield f"attack/{name}/{label}/{kind}", partial(attack_images, name, explained, **given)
     first, second = (mg.ATTACKS["topk"](mg.Gradient(CNN), 0.5, k=20, steps=2, seed=seed) for seed in (0, 1))
     yield "attack/transfer", lambda: first.transfer(IMAGES, [second.perturb(IMAGES).x, IMAGES + 0.01])
-    choose = newest("strongest_attack", "strongest")
-    yield "attack/strongest", lambda: choose([first.perturb(IMAGES), second.perturb(IMAGES)])[0]
+    yield "attack/strongest", lambda: mg.strongest_attack([first.perturb(IMAGES), second.perturb(IMAGES)])[0]
 
 
 def attack_images(name: str, method: Any, epsilon: float, **options: Any) -> Any:
@@ -391,12 +310,8 @@ def metric_cases() -> Iterator[Case]:
     a, b = draw(3, 3, 12, 12, seed=10), draw(3, 3, 12, 12, seed=11)
     a[0, :, :6] = 0
     boxes = torch.tensor([[2, 3, 9, 8], [0, 0, 12, 4], [5, 5, 6, 6]])
-    given = {
-        "pair": (a, b),
-        "map": (a,),
-        "box": (a, boxes),
-        "model": (a, IMAGES, CNN, 2),
-    }
+    given: dict[str, Any] = {"pair": (a, b), "map": (a,), "box": (a, boxes), "model": (a, IMAGES, CNN, 2)}
+    given["explainer"] = (explain_by, CNN, IMAGES)
     options: dict[str, list[dict[str, Any]]] = {
         "topk_intersection": [{"k": 7}, {"k": 0.25, "per_pixel": True}, {"signed": True}],
         "ssim": [{"raw": True}],
@@ -411,12 +326,7 @@ def metric_cases() -> Iterator[Case]:
         **{name: [{"signed": True}] for name in ("normalised_distance", "cosine", "spearman", "pearson")},
     }
     for name, entry in mg.METRICS.items():
-        if entry.needs == "explainer":
-            inputs: tuple[Any, ...] = (explain_by, CNN, IMAGES)
-            if name == "local_lipschitz":
-                inputs = (explain_by(CNN), IMAGES)
-        else:
-            inputs = given[entry.needs]
+        inputs = (explain_by(CNN), IMAGES) if name == "local_lipschitz" else given[entry.needs]
         for number, chosen in enumerate([{}, *options.get(name, [])]):
             yield f"metric/{name}/{number}", partial(entry, *inputs, **chosen)
 
@@ -430,47 +340,62 @@ def certificate_cases() -> Iterator[Case]:
     quadratic, noise = Quadratic(-0.4, 3.0), mg.Smoothing(sigma=0.5)
     still = {"rho": 1.0, "smoothing": None}
     groups = torch.tensor([0, 0, 1, 1, 2, 2])
-    exact = {"epsilon": 0.01, "curvature": "exact"}
-    ranked = {"epsilon": 0.001, "samples": 2000, "k": 5, "seed": 3}
-    curved = {"epsilon": 0.05, "curvature": (0.4, 3.0), "k": 2}
-    drawn = {"epsilon": 0.001, "rho": "certified", "samples": 20_000, "seed": 7}
     image = draw(1, 3, 12, 12, seed=22)
     torch.manual_seed(0)
     steep = nn.Sequential(nn.Linear(6, 2)).double().eval()
     nn.init.normal_(steep[0].weight, 0, 5)
-    by_range = mg.MoreauGrad(MLP, score="prob", smoothing=noise)
+    by_range, by_odds = (mg.MoreauGrad(net, score="prob", smoothing=noise) for net in (MLP, steep))
+    fresh, certified = mg.FreshNoise(samples=20_000, seed=7), partial(mg.CertifiedProblem, "certified")
+    convex = {"assume": mg.Assumptions(convex=True), "epsilon": 0.01}
+    curved = {"epsilon": 0.05, "assume": mg.Assumptions(curvature=(0.4, 3.0)), "report": mg.ReportOptions(k=2)}
+    drawn = {"epsilon": 0.001, "problem": certified(), "noise": fresh}
+    ranged, local = ({**drawn, "assume": mg.Assumptions(recipe=recipe)} for recipe in ("range", "local"))
+    bounded = {**drawn, "assume": mg.Assumptions(lipschitz=3.0), "problem": certified(theta=0.2)}
+    ranked = {"epsilon": 0.001, "noise": mg.FreshNoise(samples=2000, seed=3), "report": mg.ReportOptions(k=5)}
     cases: dict[str, tuple[Any, Tensor, dict[str, Any]]] = {
         "smooth/plain": (mg.MoreauGrad(quadratic, **still), x, curved),
         "smooth/sparse": (mg.SparseMoreauGrad(quadratic, eta=0.3, **still), x, curved),
         "smooth/group": (mg.GroupSparseMoreauGrad(quadratic, eta=0.4, groups=groups, **still), x, curved),
-        "smooth/exact": (mg.SparseMoreauGrad(MLP, rho=0.2, eta=0.05, smoothing=None), y, exact),
-        "convex": (mg.MoreauGrad(Quadratic(0.0, 5.0), rho=0.5, smoothing=None), x, {"convex": True, "epsilon": 0.01}),
-        "range": (by_range, y, {**drawn, "recipe": "range"}),
-        "range/grid": (mg.MoreauGrad(CNN, score="prob", smoothing=noise), image, {**drawn, "grid": 3}),
-        "range/clipped": (mg.MoreauGrad(mg.Clipped(MLP, -0.5, 0.5), smoothing=noise), y, {**drawn, "recipe": "range"}),
-        "range/votes": (mg.MoreauGrad(mg.Votes(CNN), smoothing=noise), image, {**drawn, "grid": 2}),
-        "range/steep": (mg.MoreauGrad(steep, score="prob", smoothing=noise), x / 20, {**drawn, "recipe": "range"}),
-        "local/steep": (mg.MoreauGrad(steep, score="prob", smoothing=noise), x / 20, {**drawn, "recipe": "local"}),
-        "local": (by_range, y, {**drawn, "recipe": "local"}),
-        "centred": (mg.MoreauGrad(MLP, smoothing=noise), y, {**drawn, "centred": True}),
-        "lipschitz": (mg.SparseMoreauGrad(MLP, eta=0.02, smoothing=noise), y, {**drawn, "lipschitz": "exact"}),
+        "smooth/exact": (
+            mg.SparseMoreauGrad(MLP, rho=0.2, eta=0.05, smoothing=None), y,
+            {"epsilon": 0.01, "assume": mg.Assumptions(curvature="exact")},
+        ),
+        "convex": (mg.MoreauGrad(Quadratic(0.0, 5.0), rho=0.5, smoothing=None), x, convex),
+        "range": (by_range, y, ranged),
+        "range/grid": (
+            mg.MoreauGrad(CNN, score="prob", smoothing=noise), image, {**drawn, "problem": certified(grid=3)},
+        ),
+        "range/clipped": (mg.MoreauGrad(mg.Clipped(MLP, -0.5, 0.5), smoothing=noise), y, ranged),
+        "range/votes": (mg.MoreauGrad(mg.Votes(CNN), smoothing=noise), image, {**drawn, "problem": certified(grid=2)}),
+        "range/steep": (by_odds, x / 20, ranged),
+        "local/steep": (by_odds, x / 20, local),
+        "local": (by_range, y, local),
+        "centred": (mg.MoreauGrad(MLP, smoothing=noise), y, {**drawn, "problem": certified(centred=True)}),
+        "lipschitz": (
+            mg.SparseMoreauGrad(MLP, eta=0.02, smoothing=noise), y,
+            {**drawn, "assume": mg.Assumptions(lipschitz="exact")},
+        ),
         "lipschitz/computed": (
-            mg.MoreauGrad(MLP, smoothing=noise, seed=None), y, {**drawn, "lipschitz": 3.0, "theta": 0.2, "k": 3},
+            mg.MoreauGrad(MLP, smoothing=noise, seed=None), y, {**bounded, "report": mg.ReportOptions(k=3)},
         ),
         "ranks": (mg.SparsifiedSmoothGrad(RELU, smoothing=noise), image, ranked),
     }  # fmt: skip
     for label, (method, inputs, options) in cases.items():
-        yield f"certificate/{label}", partial(certify, method, inputs, 0, **options)
-    yield "certificate/constants", lambda: vars_of(newest("lipschitz_bounds", "smoothness")(MLP, 0))
-
-
-def vars_of(result: Any) -> list[Any]:
-    """The numbers among the fields of a result, in their order."""
-    values = [getattr(result, field.name) for field in fields(result)]
-    return [value for value in values if isinstance(value, int | float | Tensor)]
+        yield f"certificate/{label}", partial(mg.certify, method, inputs, 0, **options)
+    yield "certificate/constants", lambda: astuple(mg.lipschitz_bounds(MLP, 0))
 
 
 # Writing and comparing.
+
+
+def read(result: Any, name: str) -> Any:
+    """A field of a result, or of one of the objects that group its fields; None where it has none."""
+    if name in dir(result):  # former names are not, and would warn
+        return getattr(result, name)
+    own = fields(result) if is_dataclass(result) else ()
+    parts = [getattr(result, field.name) for field in own if field.name != "method"]
+    values = (getattr(part, name, None) for part in parts if is_dataclass(part))
+    return next((value for value in values if value is not None), None)
 
 
 def flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:

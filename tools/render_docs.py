@@ -11,19 +11,20 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # paper and benchmarks are no part of the package
+
+from paper.report.markdown import find_stray_numbers, reflow  # noqa: E402
+
 TEMPLATES = ROOT / "docs" / "templates"
 PLACEHOLDER = re.compile(r"\{\{(\w+)\.(\w+)(?::([^}]+))?\}\}")
-NOT_PROSE = re.compile(r"```.*?```|`[^`\n]*`|(?:\[[\w./-]+)?\]\([^)]*\)|<!--.*?-->", re.DOTALL)
 # digits that belong to a name, a unit or a definition
 NAMES = (
     *("CIFAR-10", "ResNet-18", "ResNet-50", "EfficientNet-Lite0", "ViT-B/16", "H200"),
     *("float16", "float32", "TF32", "8-bit", "l2", "L1", "Apache-2.0", "1-Lipschitz"),
 )
-WIDTH = 120
 
 Values = Mapping[str, Mapping[str, Any]]
 
@@ -34,9 +35,9 @@ def render(template: str, values: Values) -> str:
     Raises:
         ValueError: for a number that comes from nowhere, or a placeholder that names no value.
     """
-    if stray := find_stray_numbers(template):
+    if stray := find_stray_numbers(PLACEHOLDER.sub(" ", template), NAMES):
         raise ValueError(f"every number must come from a placeholder, got {stray}; add a value to doc_values.py")
-    return wrap(PLACEHOLDER.sub(lambda found: fill_in(found, values), template))
+    return reflow(PLACEHOLDER.sub(lambda found: fill_in(found, values), template))
 
 
 def fill_in(found: re.Match[str], values: Values) -> str:
@@ -46,37 +47,6 @@ def fill_in(found: re.Match[str], values: Values) -> str:
     except KeyError:
         raise ValueError(f"{found[0]} must name a value of doc_values.py") from None
     return format(value, spec or "")
-
-
-def find_stray_numbers(template: str) -> list[str]:
-    """Lines whose prose contains a digit."""
-    prose = NOT_PROSE.sub(" ", PLACEHOLDER.sub(" ", template))
-    for name in sorted(NAMES, key=len, reverse=True):
-        prose = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", prose)
-    return [line.strip() for line in prose.splitlines() if re.search(r"\d", line)]
-
-
-def wrap(text: str) -> str:
-    """The text with paragraphs and list items wrapped; tables, headings, code and pictures as they are."""
-    found = []
-    for part in re.split(r"(```.*?```)", text, flags=re.DOTALL):
-        blocks = [part] if part.startswith("```") else re.split(r"\n{2,}", part.strip("\n"))
-        found += [wrap_block(block) for block in blocks if block.strip()]
-    return "\n\n".join(found) + "\n"
-
-
-def wrap_block(block: str) -> str:
-    if block.startswith(("|", "#", "!", "<", "```")):
-        return block
-    items = re.split(r"\n(?=- |\d+\. )", block)
-    return "\n".join(wrap_item(item) for item in items)
-
-
-def wrap_item(item: str) -> str:
-    marker = re.match(r"- |\d+\. |", item)
-    indent = " " * len(marker[0]) if marker else ""
-    words = " ".join(item.split())
-    return fill(words, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def pages(values: Values) -> dict[Path, str]:
@@ -91,7 +61,6 @@ def pages(values: Values) -> dict[Path, str]:
 
 
 def main(arguments: list[str]) -> int:
-    sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
     from doc_values import collect_values
 
     stale = []

@@ -1,1 +1,1 @@
-"""Where images, networks and methods come from, and the CSV files that rows are kept in."""
+"""Where images, networks and methods come from, and the CSV tables of the results."""

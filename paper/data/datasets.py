@@ -40,7 +40,6 @@ class Sample:
     boxes: Tensor | None  # (N, 4) left, top, right, bottom in pixels of the network's input; None: not known
     keys: list[str]
     trained: str  # where the weights come from
-    classes: list[str]  # names by label
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -95,7 +94,6 @@ def sample(name: str, settings: Settings, count: int, seed: int = 0) -> Sample:
         None if boxes is None else boxes.to(x.device),
         [found.keys[place] for place in chosen],
         _describe_weights(name, settings),
-        list(found.classes),
     )
 
 

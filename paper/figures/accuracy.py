@@ -20,10 +20,9 @@ from paper.data import records
 from paper.data.datasets import Sample
 from paper.data.recipes import LEVEL
 from paper.data.records import Line, number
-from paper.data.row_file import RowFile
 from paper.figures import study_runs
 from paper.figures.figure_cache import describe_hardware
-from paper.figures.row_runs import make_lines, measure_rows
+from paper.figures.row_runs import RowFile, make_lines, measure_rows
 from paper.report import curve_plot, dot_plot
 from paper.report.summaries import CHANCE, MIDDLE, STATISTICS, difference, statistics
 from paper.settings import Settings
@@ -61,7 +60,7 @@ QUICK = Terms({"cifar10": 4, "tiny_imagenet": 2, "imagenet": 1}, budget=32, poin
 
 def make(settings: Settings) -> bool:
     """accuracy_rows.csv and accuracy.json as it goes; the rest, from the rows that are there, at the end."""
-    terms, out = choose_terms(settings), settings.out
+    terms, out = QUICK if settings.quick else FULL, settings.out
     file = RowFile(out, "accuracy", COLUMNS)
     if not settings.redraw and not _measure_all(file, terms, settings):
         return False
@@ -71,13 +70,6 @@ def make(settings: Settings) -> bool:
         records.write(out / "accuracy_paired.csv", pair_methods(rows), PAIRED)
         curve_plot.save(dot_plot.draw(lines, _note(lines, terms)), out / "accuracy.png")
     return True
-
-
-def choose_terms(settings: Settings) -> Terms:
-    """With fewer images or gradients where that is asked for."""
-    terms = QUICK if settings.quick else FULL
-    counts = {name: min(count, settings.images or count) for name, count in terms.counts.items()}
-    return replace(terms, counts=counts, budget=min(terms.budget, settings.budget or terms.budget))
 
 
 def _measure_all(file: RowFile, terms: Terms, settings: Settings) -> bool:

@@ -27,7 +27,7 @@ def make(settings: Settings, dataset: str, study: mg.Study) -> None:
     path = settings.out / "chance.csv"
     if not settings.restart and any(line["dataset"] == dataset for line in _read(path)):
         return
-    count = QUICK if settings.quick else min(IMAGES[dataset], settings.images or IMAGES[dataset])
+    count = QUICK if settings.quick else IMAGES[dataset]
     found, lines = sample(dataset, settings, max(2, count)), []
     for label in study.methods:
         maps = study.budgeted(label).make_judge(found.classifier).explain(found.x)

@@ -6,12 +6,14 @@ import moreaugrad as mg
 from paper.figures.sweep import EtaSweep, format_share
 
 SWEEP = EtaSweep(
-    "eta",
     (0.0, 0.001, 0.002, 0.005, 0.01, 0.02),
     0.005,
     lambda model, etas, budget: mg.SparseMoreauGrad(model, eta=etas, budget=budget),
-    "Sparse MoreauGrad for several eta, rho = 1",
-    "Above a map: the share of its entries that are not zero.",
-    lambda line: f"{format_share(line['nonzero_share'])} non-zero",
+    {
+        "figure": "eta",
+        "title": "Sparse MoreauGrad for several eta, rho = 1",
+        "note": "Above a map: the share of its entries that are not zero.",
+        "caption": lambda line: f"{format_share(line['nonzero_share'])} non-zero",
+    },
 )
 make = SWEEP.make

@@ -20,7 +20,7 @@ from paper.settings import Settings
 
 IMAGES = {"cifar10": 256, "tiny_imagenet": 120, "imagenet": 48}
 QUICK = {"cifar10": 2, "tiny_imagenet": 1, "imagenet": 1}
-FULL = {"budget": study_runs.BUDGET, "scout": 320}  # gradients
+FULL = {"budget": study_runs.BUDGET, "scout": 320, "attack_budget": 64}  # gradients
 MODES = ("frozen", "unrolled:1x16", "implicit:4x16", "transfer")
 SIGNS = ("implicit:4x16", "transfer")
 TITLE = "On equal terms: the strongest of several attacks"
@@ -29,25 +29,21 @@ NOTE = "means over images with a valid attack, 95 % intervals; dotted: two seeds
 
 def make_parts(settings: Settings, signs: bool = False) -> list[Part]:
     """By data set, a study for each shard of the images; `signs`: of the second attack."""
-    images, name = study_runs.count_images(settings, IMAGES, QUICK), "fair_sign" if signs else "fair"
-    return [
-        part
-        for dataset in settings.datasets
-        for part in study_runs.split_shards(name, dataset, images[dataset], make_study(dataset, settings, signs))
-    ]
+    images, name = QUICK if settings.quick else IMAGES, "fair_sign" if signs else "fair"
+    return study_runs.split_shards(name, settings, images, lambda dataset: make_study(dataset, settings, signs))
 
 
 def make_study(dataset: str, settings: Settings, signs: bool = False) -> mg.Study:
-    full = {name: study_runs.scale_budget(settings, count) for name, count in FULL.items()}
-    full["attack_budget"] = min(64, full["budget"] // 8)
-    sizes = study_runs.SIZES[dataset]
+    full, sizes = FULL, study_runs.SIZES[dataset]
     modes, steps, sizes = (SIGNS, 10, sizes[2:]) if signs else (MODES, 4, sizes)
     if settings.quick:
         small = tuple(f"{mode.partition(':')[0]}:1x2" if ":" in mode else mode for mode in modes)
         modes, steps, sizes, full = small, 1, study_runs.SIZES[dataset][2:3], study_runs.FEW | {"scout": 4}
     options = {"steps": steps, "surrogate": None}  # finite differences cross the kinks themselves
     return mg.Study(
-        study_runs.choose_methods(settings, dataset, draws=16, points=32, apart=study_runs.APART[dataset]),
+        study_runs.choose_methods(
+            settings, dataset, draws=16, points=32, hessian_step=study_runs.HESSIAN_STEP[dataset]
+        ),
         {"topk": options | ({"rule": "sign"} if signs else {})},
         sizes,
         modes=modes,

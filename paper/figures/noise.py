@@ -19,18 +19,13 @@ NOTE = "means over images whose prediction is kept, 95 % intervals; dotted: two 
 
 
 def make_parts(settings: Settings) -> list[Part]:
-    """By data set, a study for each shard of the images."""
-    images = study_runs.count_images(settings, IMAGES, QUICK)
-    return [
-        part
-        for name in settings.datasets
-        for part in study_runs.split_shards("noise", name, images[name], make_study(name, settings))
-    ]
+    images = QUICK if settings.quick else IMAGES
+    return study_runs.split_shards("noise", settings, images, lambda dataset: make_study(dataset, settings))
 
 
 def make_study(dataset: str, settings: Settings) -> mg.Study:
     sizes = study_runs.SIZES[dataset]
-    full = {"budget": study_runs.scale_budget(settings, study_runs.BUDGET), "attack_budget": 16}
+    full = {"budget": study_runs.BUDGET, "attack_budget": 16}
     return mg.Study(
         study_runs.choose_methods(settings, dataset, draws=16, points=64),
         {"noise": {}},

@@ -7,6 +7,7 @@ MoreauGrad), the attack that steps along signs, frozen derivatives, and noise th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import moreaugrad as mg
@@ -39,37 +40,33 @@ NOTE = "means over images with a valid attack, 95 % intervals; dashed: published
 
 def make_parts(settings: Settings) -> list[Part]:
     """Studies by data set and by how many gradients a map has."""
-    images = study_runs.count_images(settings, IMAGES, QUICK)
-    return [
-        part
-        for name in settings.datasets
-        for labels, counts in COUNTS.items()
-        for part in study_runs.split_shards(
-            f"published_{labels[-1]}", name, images[name], make_study(name, labels, counts, settings)
-        )
-    ]
+    images = QUICK if settings.quick else IMAGES
+    found = []
+    for labels, counts in COUNTS.items():
+        make = partial(make_study, labels=labels, counts=counts, settings=settings)
+        found += study_runs.split_shards(f"published_{labels[-1]}", settings, images, make)
+    return found
 
 
 def make_study(dataset: str, labels: tuple[str, ...], counts: tuple[int, int], settings: Settings) -> mg.Study:
     # the authors' networks are smooth, as ours for CIFAR-10 is; the others have no second derivative to follow
     kinks = settings.quick or dataset != "cifar10"
-    methods = choose_methods(settings, dataset, study_runs.APART[dataset] if kinks else None)
+    methods = choose_methods(settings, dataset, study_runs.HESSIAN_STEP[dataset] if kinks else None)
     larger = settings.quick or labels[0] in LARGER
-    scaled = (min(count, study_runs.scale_budget(settings, count)) for count in counts)
     return mg.Study(
         {label: options for label, options in methods.items() if label in labels},
         {"topk": {"rule": "sign", "steps": 1 if settings.quick else 10, **({"surrogate": None} if kinks else {})}},
         study_runs.SIZES[dataset][2:] if larger else study_runs.SIZES[dataset],
         modes=("frozen",),
         metrics=(*names.COMPARED, *study_runs.FLAGGED),
-        **(study_runs.FEW if settings.quick else dict(zip(study_runs.FEW, scaled, strict=True))),
+        **(study_runs.FEW if settings.quick else dict(zip(study_runs.FEW, counts, strict=True))),
         common_noise=False,
     )
 
 
-def choose_methods(settings: Settings, dataset: str, apart: float | None) -> dict[str, dict[str, Any]]:
+def choose_methods(settings: Settings, dataset: str, hessian_step: float | None) -> dict[str, dict[str, Any]]:
     """With the options of the authors' programs: 50 points of a path, noise of level 0.15 for SmoothGrad alone."""
-    found = study_runs.choose_methods(settings, dataset, draws=16, points=50, apart=apart)
+    found = study_runs.choose_methods(settings, dataset, draws=16, points=50, hessian_step=hessian_step)
     found["smoothgrad_quiet"] = found["smoothgrad"] | {"method": "smoothgrad"}
     found["smoothgrad"]["smoothing"] = mg.Smoothing(0.15)
     found["smoothgrad_400"] = found["smoothgrad"] | {"method": "smoothgrad"}
@@ -121,7 +118,7 @@ def _write(rows: Mapping[str, list[Row]], settings: Settings) -> None:
     summaries.write(out / "robustness.csv", lines)
     summaries.write(out / "robustness_all.csv", every)
     records.write(out / "ordering.csv", ordering.compare_orders(lines, published, every), ordering.COLUMNS)
-    if not settings.quick and settings.budget is None:  # the counts are the authors' then
+    if not settings.quick:  # the counts are the authors' then
         floors = [line for name, some in each for line in bimodality.floors(some, name)]
         records.write(out / "floors.csv", compare_floors(floors, published), FLOORS)
         without = [line for name, some in each for line in bimodality.without_jumps(some, name, published)]

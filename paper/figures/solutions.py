@@ -21,10 +21,9 @@ from paper.data import records
 from paper.data.datasets import Sample
 from paper.data.recipes import LEVEL
 from paper.data.records import Line, number
-from paper.data.row_file import RowFile
 from paper.figures import study_runs
 from paper.figures.figure_cache import describe_hardware
-from paper.figures.row_runs import make_lines, measure_rows
+from paper.figures.row_runs import RowFile, make_lines, measure_rows
 from paper.report.bimodality import SPREAD, spread
 from paper.report.curve_plot import save
 from paper.settings import Settings
@@ -44,7 +43,7 @@ SUMMARY = ("dataset", "rho", *SPREAD, "gradients")
 
 def make(settings: Settings) -> bool:
     """solutions_rows.csv and solutions.json as it goes; solutions.csv and solutions.png of the rows that are there."""
-    budget = FEW if settings.quick else min(BUDGET, settings.budget or BUDGET)
+    budget = FEW if settings.quick else BUDGET
     file = RowFile(settings.out, "solutions", COLUMNS)
     done = settings.redraw or _measure_all(file, budget, settings)
     if rows := file.read():
@@ -61,8 +60,9 @@ def _measure_all(file: RowFile, budget: int, settings: Settings) -> bool:
     def measure_cell(of: Sample, block: slice, method: str) -> list[Line]:
         return measure(of, block, METHODS[method], budget)
 
-    counts = study_runs.count_images(settings, IMAGES, QUICK)
-    return measure_rows(file, settings, counts, BLOCK, tuple(METHODS), describe, measure_cell)
+    return measure_rows(
+        file, settings, QUICK if settings.quick else IMAGES, BLOCK, tuple(METHODS), describe, measure_cell
+    )
 
 
 def measure(of: Sample, block: slice, rho: float, budget: int) -> list[Line]:

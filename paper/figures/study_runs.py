@@ -29,7 +29,7 @@ SIZES = {  # of attacks, as in the published figure; in the units of the normali
 }
 ETA = 0.005
 # step of the finite-difference Hessian products: large enough to cross the kinks of networks that have some
-APART = {"cifar10": 0.5, "tiny_imagenet": 2.0, "imagenet": 2.0}
+HESSIAN_STEP = {"cifar10": 0.5, "tiny_imagenet": 2.0, "imagenet": 2.0}
 FLAGGED = {  # metrics as published code computes them -> their columns in the tables of the paper
     "normalised_distance:signed": "normalised_distance_signed",
     "topk_intersection:signed": "topk_signed",
@@ -55,37 +55,30 @@ class Part:
         return settings.out / "studies" / f"{self.name}_{self.dataset}_{self.number}"
 
 
-def split_shards(name: str, dataset: str, images: int, study: mg.Study) -> list[Part]:
-    """One part for each so many images."""
-    each = SHARD[dataset]
-    pieces = [range(start, min(start + each, images)) for start in range(0, images, each)]
-    return [Part(name, dataset, number, piece, study) for number, piece in enumerate(pieces, 1)]
-
-
-def scale_budget(settings: Settings, count: int) -> int:
-    """A number of gradients, fewer where the budget is less than the full one."""
-    return max(8, round(count * (settings.budget or BUDGET) / BUDGET))
-
-
-def count_images(settings: Settings, full: Mapping[str, int], quick: Mapping[str, int]) -> Mapping[str, int]:
-    """How many images of each data set."""
-    of = quick if settings.quick else full
-    return {name: min(count, settings.images or count) for name, count in of.items()}
+def split_shards(
+    name: str, settings: Settings, images: Mapping[str, int], make_study: Callable[[str], mg.Study]
+) -> list[Part]:
+    """By data set, a study for each so many images."""
+    found = []
+    for dataset in settings.datasets:
+        each, study = SHARD[dataset], make_study(dataset)
+        pieces = [range(start, min(start + each, images[dataset])) for start in range(0, images[dataset], each)]
+        found += [Part(name, dataset, number, piece, study) for number, piece in enumerate(pieces, 1)]
+    return found
 
 
 def choose_methods(
-    settings: Settings, dataset: str, draws: int, points: int, apart: float | None = None
+    settings: Settings, dataset: str, draws: int, points: int, hessian_step: float | None = None
 ) -> dict[str, dict[str, Any]]:
     """The six methods of the published curves, with one level of noise.
 
-    `draws`: noise vectors per step of a solve; `points`: of the path of integrated gradients; `apart`: the step of
+    `draws`: noise vectors per step of a solve; `points`: of the path of integrated gradients; `hessian_step`: of
     finite-difference Hessian products.
     """
-    on_gpu, second = settings.place.type == "cuda", {} if apart is None else {"hessian_step": apart}
+    on_gpu, second = settings.place.type == "cuda", {} if hessian_step is None else {"hessian_step": hessian_step}
     fast, exact = (second | ({"precision": each} if on_gpu else {}) for each in ("float16", "tf32"))
     if on_gpu and dataset in COMPILED:
         fast["compile"] = True
-    draws, points = min(draws, scale_budget(settings, 80)), min(points, scale_budget(settings, 320))
     draws, points = (2, 4) if settings.quick else (draws, points)
     noise, solve = mg.Smoothing(LEVEL), mg.Smoothing(LEVEL, samples=draws)
     return {

@@ -101,17 +101,15 @@ def format_share(value: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class EtaSweep:
-    """A sweep over eta from 0 (vanilla MoreauGrad) up; one solve gives the whole path."""
+    """A sweep over eta from 0 (vanilla MoreauGrad) up; one solve gives the whole path.
 
-    figure: str
+    `sweep` holds the other fields of `Sweep`.
+    """
+
     etas: Sequence[float]
     published: float  # the eta of the paper
     make_method: Callable[[Any, list[float], int], Any]  # model, etas, budget
-    title: str
-    note: str
-    caption: Callable[[Line], str]
-    extra: Callable[[mg.Explanation, float], Line] = lambda found, value: {}
-    options: Mapping[str, Any] = field(default_factory=dict)
+    sweep: Mapping[str, Any]
     budget: int = 1600  # gradients of a map
     quick: int = 160
 
@@ -122,15 +120,7 @@ class EtaSweep:
             maps: list[mg.Explanation] = self.make_method(sample.classifier, list(self.etas), budget).explain(sample.x)
             return maps
 
-        return Sweep(
-            self.figure,
-            "eta",
-            self.etas,
-            solve,
-            self.caption,
-            self.title,
-            self.note,
-            headings={0.0: "eta = 0: MoreauGrad", self.published: f"eta = {self.published}, as published"},
-            extra=self.extra,
-            options={"rho": 1.0, "noise_level": 0.1, **self.options, "budget": budget},
-        ).make(settings)
+        headings = {0.0: "eta = 0: MoreauGrad", self.published: f"eta = {self.published}, as published"}
+        options = {"rho": 1.0, "noise_level": 0.1, **self.sweep.get("options", {}), "budget": budget}
+        fields = {**self.sweep, "headings": headings, "options": options}
+        return Sweep(symbol="eta", values=self.etas, solve=solve, **fields).make(settings)

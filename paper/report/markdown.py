@@ -1,17 +1,21 @@
-"""Finds lines of the results by their values, and writes them as Markdown."""
+"""Finds lines of the results by their values, and writes Markdown: cells, tables, pages made from templates."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import fill
 
 from paper import names
 from paper.data import records
 from paper.data.records import number
 
 Row = Mapping[str, str]
+NOT_PROSE = re.compile(r"```.*?```|`[^`\n]*`|(?:\[[\w./-]+)?\]\([^)]*\)|<!--.*?-->", re.DOTALL)
+WIDTH = 120
 
 
 @dataclass(frozen=True)
@@ -71,3 +75,28 @@ def format_difference(line: Row) -> str:
 def title_difference(metric: str) -> str:
     """The heading of a metric's differences."""
     return f"{names.metric(metric)} ({'below' if names.is_lower_better(metric) else 'above'} zero is better)"
+
+
+def find_stray_numbers(template: str, names: Iterable[str]) -> list[str]:
+    """Lines whose prose holds a digit: outside code, links, comments and the names that may hold one."""
+    prose = NOT_PROSE.sub(" ", template)
+    for name in sorted(names, key=len, reverse=True):
+        prose = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", prose)
+    return [line.strip() for line in prose.splitlines() if re.search(r"\d", line)]
+
+
+def reflow(text: str) -> str:
+    """The text with paragraphs and list items wrapped; tables, headings, code and pictures as they are."""
+    found = []
+    for part in re.split(r"(```.*?```)", text, flags=re.DOTALL):
+        blocks = [part] if part.startswith("```") else re.split(r"\n{2,}", part.strip("\n"))
+        found += [_reflow_block(block) for block in blocks if block.strip()]
+    return "\n\n".join(found) + "\n"
+
+
+def _reflow_block(block: str) -> str:
+    if block.startswith(("|", "#", "!", "<", "```")):
+        return block
+    style = {"break_long_words": False, "break_on_hyphens": False}
+    items = (" ".join(item.split()) for item in re.split(r"\n(?=- )", block))
+    return "\n".join(fill(item, WIDTH, subsequent_indent="  " * item.startswith("- "), **style) for item in items)

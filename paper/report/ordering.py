@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
 
 from paper import names
 from paper.data.records import Line, number
@@ -31,10 +34,6 @@ class Ordering:
     kendall: float  # tau-b
     pairs: list[Line]  # one per pair of methods; `order` is same, differs or tied
 
-    @property
-    def differing(self) -> list[Line]:
-        return [pair for pair in self.pairs if pair["order"] == "differs"]
-
 
 def compare_order(
     lines: Sequence[Mapping[str, Any]],
@@ -56,8 +55,7 @@ def compare_order(
     return Ordering(
         tuple(sorted(methods, key=lambda method: sign * ours[method])),
         tuple(sorted(methods, key=lambda method: sign * theirs[method])),
-        spearman(*values),
-        kendall(*values),
+        *correlate(*values),
         [_compare_pair(known, theirs, one, other, statistic) for one, other in combinations(methods, 2)],
     )
 
@@ -109,22 +107,8 @@ def compare_orders(
     return found
 
 
-def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """Correlation of the ranks; NaN where one side has no order at all."""
-    one, other = (_ranks(each) for each in (a, b))
-    scale = np.sqrt((one @ one) * (other @ other))
-    return float(one @ other / scale) if scale > 0 else float("nan")
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Centred; equal values share the mean of their ranks."""
-    below, equal = (values[:, None] > values).sum(1), (values[:, None] == values).sum(1)
-    ranks = below + (equal + 1) / 2
-    return np.asarray(ranks - ranks.mean() if len(ranks) else ranks, dtype=float)
-
-
-def kendall(a: np.ndarray, b: np.ndarray) -> float:
-    """tau-b: pairs in the same order minus those in the other, over the geometric mean of those that have one."""
-    one, other = (np.sign(each[:, None] - each) for each in (a, b))
-    scale = np.sqrt((one**2).sum() * (other**2).sum())
-    return float((one * other).sum() / scale) if scale > 0 else float("nan")
+def correlate(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float]:
+    """Spearman's correlation of the ranks, and Kendall's tau-b; NaN where one side has no order at all."""
+    if min(len(set(a)), len(set(b))) < 2:
+        return math.nan, math.nan
+    return float(stats.spearmanr(a, b).statistic), float(stats.kendalltau(a, b).statistic)

@@ -13,31 +13,28 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 from moreaugrad.files import replacing
 from paper.report import tables
-from paper.report.markdown import Results, format_interval
+from paper.report.markdown import Results, find_stray_numbers, format_interval, reflow
 
 HERE = Path(__file__).parents[1]
 TEMPLATE, README, RESULTS = HERE / "README.in.md", HERE / "README.md", HERE / "results"
 PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 OPTIONAL = re.compile(r"\{\{if (\S+?)((?: [^\s=}]+=[^\s}]+)*)\}\}\n?(.*?)\{\{end\}\}\n?", re.DOTALL)
 KINDS = ("number", "interval", "json", "table")
-WIDTH = 120
 NOTE = "<!-- Made from README.in.md by `python -m paper.report.readme`: edit that file, not this one. -->\n\n"
 # digits that belong to a name, a unit or a definition, and are no result
 NAMES = (
     *("CIFAR-10", "ResNet-18", "ImageNet-1K", "Lite0", "B0", "L2", "L1", "H200", "TF32", "float16", "float32"),
     *("95 %", "200-class", "8-bit", "2023"),
 )
-NOT_TEXT = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->", re.DOTALL)
 
 
 def render(template: str, folder: Path) -> str:
     """The README's text."""
-    if found := stray_numbers(template):
+    if found := find_stray_numbers(PLACE.sub(" ", template), NAMES):
         raise ValueError(f"the template must take every number from the results, got {found}; use a placeholder")
     results = Results(folder)
     kept = OPTIONAL.sub(lambda found: found[3] if _applies(results, found[1], found[2]) else "", template)
@@ -49,14 +46,6 @@ def _applies(results: Results, file: str, where: str) -> bool:
     """Whether the file is there and has a line with these values."""
     wanted = dict(word.partition("=")[::2] for word in where.split())
     return (results.folder / file).is_file() and (not wanted or bool(results.select(file, wanted)))
-
-
-def stray_numbers(template: str) -> list[str]:
-    """Lines of the template's own text that hold a digit: none outside placeholders, code, links and known names."""
-    text = NOT_TEXT.sub(" ", PLACE.sub(" ", template))
-    for name in sorted(NAMES, key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", text)
-    return [line.strip() for line in text.splitlines() if re.search(r"\d", line)]
 
 
 def _fill(asked: str, results: Results) -> str:
@@ -83,28 +72,6 @@ def _answer(kind: str, bare: Sequence[str], given: dict[str, str], results: Resu
     if kind == "interval":
         return format_interval(line, column, spec)
     return f"{float(line[column]):{spec}}".replace("%", " %")
-
-
-def reflow(text: str) -> str:
-    """Paragraphs and items of lists filled to the usual width; tables, headings, code and pictures as they are."""
-    found = []
-    for part in re.split(r"(```.*?```)", text, flags=re.DOTALL):
-        blocks = [part] if part.startswith("```") else re.split(r"\n{2,}", part.strip("\n"))
-        found += [_reflow_block(block) for block in blocks if block.strip()]
-    return "\n\n".join(found) + "\n"
-
-
-def _reflow_block(block: str) -> str:
-    if block.startswith(("|", "#", "!", "<", "```")):
-        return block
-    return "\n".join(_wrap(item) for item in re.split(r"\n(?=- )", block))
-
-
-def _wrap(item: str) -> str:
-    further = "  " if item.startswith("- ") else ""
-    return fill(
-        " ".join(item.split()), WIDTH, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def _walk(found: Any, path: str) -> Any:

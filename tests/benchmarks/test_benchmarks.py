@@ -53,7 +53,6 @@ def test_a_benchmark_runs_and_stores_its_results(name, tmp_path, monkeypatch):
     (tmp_path / "photos").mkdir()
     shutil.copy(ROOT / "docs" / "chelsea.jpg", tmp_path / "photos")
     data = ["--data", str(tmp_path / "photos")] if name in DATA else []
-    monkeypatch.syspath_prepend(str(ROOT))
     given = [*data, "--device", "cpu", "--out", str(tmp_path), *SMALL[name].split()]
     monkeypatch.setattr(sys, "argv", [f"benchmarks/{name}.py", *given])
     import_module(f"benchmarks.{name}").main()

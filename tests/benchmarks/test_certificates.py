@@ -19,7 +19,6 @@ def table(tmp_path, monkeypatch):
     labels = random.integers(0, 10, 12).astype(np.uint8)
     np.savez(tmp_path / "c.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
     weights = Path(str(files("moreaugrad.models"))) / "weights" / "lipschitz_cifar10.safetensors"
-    monkeypatch.syspath_prepend(str(ROOT))
     given = (
         f"--data {tmp_path / 'c.npz'} --networks 0.25={weights} --images 2 --samples 600 --device cpu --out {tmp_path}"
     )

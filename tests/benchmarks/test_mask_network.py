@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def benchmark(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
     return importlib.import_module("benchmarks.mask_network")
 
 

@@ -1,12 +1,10 @@
 """Accuracy of maps: budgets, chance levels, means of the rows, and methods compared image by image."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import paper_path  # noqa: F401  (makes paper importable)
 import pytest
 import torch
 from torch import nn
@@ -15,7 +13,7 @@ import moreaugrad as mg
 from paper.data import records
 from paper.data.datasets import Sample
 from paper.figures import accuracy, row_runs
-from paper.report import dot_plot, summaries, tables
+from paper.report import summaries, tables
 from paper.report.markdown import Results
 from paper.settings import Settings
 
@@ -43,7 +41,7 @@ def sampled(name, model, pictures, count):
     labels[0] = (labels[0] + 1) % 3  # one is wrong
     pixels = [np.zeros((16, 16, 3), np.uint8)] * count
     keys = [f"{name}{place}" for place in range(count)]
-    return Sample(name, model, x, pixels, labels, boxes if name == "tiny_imagenet" else None, keys, "made up", [])
+    return Sample(name, model, x, pixels, labels, boxes if name == "tiny_imagenet" else None, keys, "made up")
 
 
 @pytest.fixture(scope="module")
@@ -107,22 +105,6 @@ def test_the_table_of_differences_is_that_of_the_rows(finished):
         assert float(line["mean"]) == pytest.approx(np.mean(moved), rel=1e-4, abs=1e-6)
 
 
-def test_tables_are_made_of_rows_alone(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(summaries, "DRAWS", 40)
-    monkeypatch.setattr(accuracy, "QUICK", TERMS)
-    notes = []
-    monkeypatch.setattr(accuracy.dot_plot, "draw", lambda lines, note: notes.append(note))
-    monkeypatch.setattr(accuracy.curve_plot, "save", lambda figure, path: None)
-    (tmp_path / "accuracy_rows.csv").write_bytes((finished / "accuracy_rows.csv").read_bytes())
-    assert accuracy.make(asked(tmp_path, redraw=True))
-    for name in ("accuracy.csv", "accuracy_paired.csv"):
-        assert (tmp_path / name).read_bytes() == (finished / name).read_bytes()
-    assert "2 of CIFAR-10, 3 of Tiny-ImageNet; 16 gradients" in notes[0]
-    assert not (tmp_path / "accuracy.json").exists()
-    assert accuracy.make(asked(tmp_path / "nothing here", redraw=True))
-    assert not (tmp_path / "nothing here").exists()
-
-
 def figures(key, method, value, correct="1", dataset="cifar10", **more):
     """A row; nothing in the columns that are not given."""
     given = {"dataset": dataset, "method": method, "key": key, "correct": correct} | more
@@ -166,14 +148,6 @@ def test_metrics_that_are_not_defined_are_left_out_image_by_image(tmp_path):
     ]
 
 
-def test_methods_of_other_data_sets_and_images_are_not_compared():
-    rows = [figures("a", "smoothgrad", 0.1), figures("a", "moreau", 0.2, dataset="imagenet")]
-    rows += [figures("b", "moreau", 0.2)]
-    assert accuracy.pair_methods(rows) == []
-    rows += [figures("b", "smoothgrad", 0.2)]
-    assert {line["n"] for line in accuracy.pair_methods(rows)} == {1}
-
-
 def test_a_random_map_is_the_same_in_any_block():
     of, target = SimpleNamespace(x=torch.zeros(4, 3, 8, 8), name="cifar10"), torch.zeros(4, dtype=torch.long)
     together, _ = accuracy.explain(of, slice(0, 4), target, "random", TERMS)
@@ -207,10 +181,3 @@ def test_curves_of_probability_have_the_points_asked_for_but_no_finer_than_rows(
     for points in (5, 1000):
         accuracy.measure_faithfulness(x, x, None, torch.zeros(1), replace(TERMS, points=points))
     assert steps == [64, 64, 64, 16, 16, 16]
-
-
-def test_a_picture_leaves_out_metrics_that_nobody_has():
-    line = {"dataset": "cifar10", "method": "moreau", "metric": "gini", "over": "all", "mean": 0.5}
-    figure = dot_plot.draw([line | {"mean_low": 0.4, "mean_high": 0.6}])
-    assert len(figure.axes) == 1
-    assert math.isclose(figure.get_figwidth(), 1.9 + 1.6)

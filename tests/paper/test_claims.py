@@ -3,7 +3,6 @@
 The wording is free: where one of these fails, the results have changed, and the page must say something else.
 """
 
-import paper_path  # noqa: F401  (makes paper importable)
 import pytest
 
 from paper import names

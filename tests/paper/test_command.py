@@ -1,19 +1,12 @@
 """The command `python -m paper`: figures, errors in one line, exit codes, and time."""
 
 import sys
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from paper_data import SMALL, make_photos, make_settings
-from paper_path import ROOT
+from paper_data import SMALL, make_photos
 
 from paper import __main__ as command
-
-
-@pytest.fixture
-def settings_for(tmp_path):
-    return partial(make_settings, tmp_path)
 
 
 @pytest.fixture
@@ -29,18 +22,9 @@ def run(capsys):
 
 
 def quick(settings_for, *more):
-    data = [
-        "--data",
-        settings_for().data,
-        "--out",
-        settings_for().out,
-        "--quick",
-        "--device",
-        "cpu",
-        "--datasets",
-        "cifar10,imagenet",
-    ]
-    return [*data, "--model", SMALL, "--model", f"cifar10={SMALL}", *more]
+    data, out = settings_for().data, settings_for().out
+    words = f"--data {data} --out {out} --quick --device cpu --datasets cifar10,imagenet --model {SMALL}"
+    return [*words.split(), "--model", f"cifar10={SMALL}", *more]
 
 
 def test_the_command_makes_a_figure_and_says_so(run, settings_for):
@@ -71,16 +55,12 @@ def test_missing_data_are_reported_before_any_work(run, settings_for, monkeypatc
     assert "Tiny-ImageNet must lie in" in err
     assert "Traceback" not in err
     assert not begun
+    code, _, err = run("--figure", "compare", *quick(settings_for)[:-4], "--model", "timm/resnet5000")
+    assert (code, begun) == (2, [])
+    assert "timm/resnet5000" in err
     code, _, err = run("--figure", "all", *quick(settings_for), "--model", "tiny_imagenet=timm/resnet5000")
     assert code == 0  # a data set that is not asked for is not looked at
     assert len(begun) == len(command.FIGURES)
-
-
-def test_a_network_that_cannot_be_had_is_reported_before_any_work(run, settings_for, monkeypatch):
-    monkeypatch.setattr(command, "make_figure", lambda *given: pytest.fail("work was begun"))
-    code, _, err = run("--figure", "compare", *quick(settings_for)[:-4], "--model", "timm/resnet5000")
-    assert code == 2
-    assert "timm/resnet5000" in err
 
 
 def test_figures_of_photos_need_no_other_data(run, tmp_path):
@@ -138,12 +118,6 @@ def test_a_figure_that_fails_does_not_keep_others_from_being_made(run, settings_
     assert "Traceback" in run("--figure", "two", *quick(settings_for), "--debug")[2]
 
 
-def test_what_is_not_finished_has_an_exit_code_of_its_own(run, settings_for, fake):
-    fake(one=True, two=False)
-    assert run("--figure", "two", *quick(settings_for))[0] == 1
-    assert run("--figure", "one", *quick(settings_for))[0] == 0
-
-
 def test_minutes_are_those_of_the_whole_command(run, settings_for, fake, monkeypatch):
     clock = [0.0]
 
@@ -174,7 +148,3 @@ def test_drawing_again_what_is_made_of_rows_needs_no_data(run, tmp_path):
         assert (code == 0) is figure.rows, name
         assert ("must be a folder with the data sets" in err) is not figure.rows
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".png"]  # there is nothing to be drawn
-
-
-def test_there_is_a_file_for_every_figure():
-    assert all((ROOT / "paper" / "figures" / f"{name}.py").is_file() for name in command.FIGURES)

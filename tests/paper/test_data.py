@@ -1,23 +1,17 @@
 """The paper's data: every layout is found and read alike, and a sample is what the network sees."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from paper_data import BOXES, MADE, SMALL, make_archive, make_photos, make_settings, make_strips, make_tiny
+from paper_data import BOXES, MADE, SMALL, make_archive, make_photos, make_strips, make_tiny
 
 from paper.data import compact, datasets, layouts
 from paper.data.datasets import sample
 from paper.settings import DATASETS, Settings, by_dataset
 
 RANDOM = {"tiny_imagenet": Path("random")}
-
-
-@pytest.fixture
-def settings_for(tmp_path):
-    return partial(make_settings, tmp_path)
 
 
 # settings
@@ -31,6 +25,7 @@ def settings_for(tmp_path):
         ({"weights": {"tiny": "x"}}, "must be one of"),
         ({"datasets": ()}, "at least one"),
         ({"minutes": 0.0}, "--minutes"),
+        ({"shard": 0}, "--shard must be a number from 1"),
         ({"minutes": float("nan")}, "--minutes"),
     ],
 )

@@ -1,9 +1,7 @@
 """Figures of maps: known in closed form, cached, and the pictures they are drawn in."""
 
-import csv
 import json
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from io import BytesIO
 
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from paper_data import make_npz, make_settings
+from paper_data import make_npz
 from PIL import Image
 from small_network import Linear
 
@@ -22,17 +20,6 @@ from paper.data.recipes import RECIPES, make_method
 from paper.figures import attack, attack_pairs, compare, eta, intro, rho
 from paper.report import tiles
 from paper.report.tiles import Grid, Tile
-
-
-@pytest.fixture
-def settings_for(tmp_path):
-    return partial(make_settings, tmp_path)
-
-
-def rows_of(path):
-    with path.open() as file:
-        return list(csv.DictReader(file))
-
 
 # pictures
 
@@ -66,24 +53,13 @@ def test_no_text_leaves_the_picture_or_meets_other_text():
     assert not clashes
 
 
-def test_a_map_of_zeros_is_black_and_says_nothing():
-    assert not tiles.heat(torch.zeros(3, 4, 4)).any()
-
-
-def test_pictures_stay_small(tmp_path):
-    row = [Tile(torch.randn(3, 224, 224)) for _ in range(7)]
-    tiles.save(Grid([row] * 3, [""] * 7, [""] * 3).draw(), tmp_path / "a.jpg")
-    assert 50_000 < (tmp_path / "a.jpg").stat().st_size <= 400_000
-    assert [path.name for path in tmp_path.iterdir()] == ["a.jpg"]
-
-
 # figures
 
 
 def test_rho_on_a_linear_network_is_known_in_closed_form(settings_for):
     make_npz(settings_for().data, classes=3)
     assert rho.make(settings_for(models={"cifar10": "small_network:Linear"}, datasets=("cifar10",)))
-    lines = [line for line in rows_of(settings_for().out / "rho.csv") if not line["way"]]
+    lines = [line for line in records.read(settings_for().out / "rho.csv") if not line["way"]]
     assert [float(line["rho"]) for line in lines] == list(rho.RHOS)
     weight = Linear().weight.detach()
     square = {name: float(row.square().sum()) for name, row in zip(Linear.labels, weight, strict=True)}
@@ -98,7 +74,7 @@ def test_rho_on_a_linear_network_is_known_in_closed_form(settings_for):
 @pytest.mark.parametrize(("figure", "column"), [("eta", "nonzero_share"), ("groups", "active_groups")])
 def test_more_weight_leaves_less_of_a_map(settings_for, figure, column):
     assert import_module(f"paper.figures.{figure}").make(settings_for())
-    lines = rows_of(settings_for().out / f"{figure}.csv")
+    lines = records.read(settings_for().out / f"{figure}.csv")
     assert {line["dataset"] for line in lines} == {"imagenet", "cifar10"}
     for image in {line["image"] for line in lines}:
         shares = [float(line[column]) for line in lines if line["image"] == image]
@@ -144,7 +120,7 @@ def test_a_figure_that_fails_while_it_is_stored_does_not_count_as_there(settings
 
 def test_compare_says_which_method_does_not_serve_a_network(settings_for):
     compare.make(settings_for(models={"imagenet": "paper_network:Gated"}, datasets=("imagenet",)))
-    lines = {line["method"]: line for line in rows_of(settings_for().out / "compare.csv")}
+    lines = {line["method"]: line for line in records.read(settings_for().out / "compare.csv")}
     assert set(lines) == set(compare.BUDGETS)
     assert "got silu" in lines["deeplift"]["note"]
     assert not lines["deeplift"]["gini"]
@@ -171,7 +147,7 @@ def test_attack_and_intro_agree(settings_for):
     given = settings_for(datasets=("imagenet",))
     assert attack.make(given)
     assert intro.make(given)
-    every, some = (rows_of(given.out / f"{name}.csv") for name in ("attack", "intro"))
+    every, some = (records.read(given.out / f"{name}.csv") for name in ("attack", "intro"))
     assert [line["method"] for line in every] == list(attack_pairs.METHODS)
     assert [line["method"] for line in some] == list(intro.METHODS)
     assert all(line in every for line in some)

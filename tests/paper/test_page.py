@@ -3,7 +3,6 @@
 import re
 import shutil
 
-import paper_path
 import pytest
 
 from paper.data import records
@@ -24,15 +23,6 @@ def results(tmp_path):
 
 def test_the_committed_page_is_what_the_committed_results_say():
     assert readme.README.read_text(encoding="utf-8") == readme.render(TEMPLATE, readme.RESULTS)
-
-
-def test_the_pictures_and_pages_that_the_page_links_to_are_there():
-    shown = re.findall(r"\]\(([^)#]+)\)", readme.README.read_text(encoding="utf-8"))
-    assert not [path for path in shown if "://" not in path and not (readme.HERE / path).exists()]
-
-
-def test_the_template_has_no_number_of_its_own():
-    assert readme.stray_numbers(TEMPLATE) == []
 
 
 def test_a_changed_result_changes_the_page(results):
@@ -61,37 +51,7 @@ def test_the_command_writes_the_page_whole_or_not_at_all(results, tmp_path, monk
     assert readme.main() == 2
     assert "theory.csv" in capsys.readouterr().err
     assert page.read_bytes() == before
-    assert str(paper_path.ROOT) not in before.decode()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "MoreauGrad reaches 0.45 here",
-        "over 200 images",
-        "| a | 3 |",
-        "CIFAR-100 is another set",  # CIFAR-10 is a known name, this is not
-        "[see 4](there)",
-    ],
-)
-def test_numbers_of_the_text_are_refused(text, tmp_path):
-    assert readme.stray_numbers(f"first\n{text}\n")
-    with pytest.raises(ValueError, match="take every number from the results"):
-        readme.render(text, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "ResNet-18 on CIFAR-10, 95 % intervals, L2 norms",
-        "`rho = 1` and ```\npython 3\n```",
-        "[the table](results/table1.csv)",
-        "{{number a.csv column=x epsilon=3}} of it",
-        "<!-- 12 -->",
-    ],
-)
-def test_names_code_links_and_placeholders_may_hold_digits(text):
-    assert readme.stray_numbers(text) == []
+    assert str(readme.HERE.parent) not in before.decode()
 
 
 def test_placeholders_take_numbers_intervals_and_entries_of_json(tmp_path):
@@ -107,6 +67,9 @@ def test_placeholders_take_numbers_intervals_and_entries_of_json(tmp_path):
     assert filled("{{interval a.csv dataset=cifar10 epsilon=10}}") == "1.25 [1.00, 2.00]"
     assert filled("{{json b.json runs.0.device}}, {{json b.json count format=,}}") == "a chip, 1,234"
     assert filled("a{{if a.csv}}\nb{{end}}{{if c.csv}}\nc{{end}}") == "ab"
+    for text in ("MoreauGrad reaches 0.45 here", "| a | 3 |", "CIFAR-100 is another set"):
+        with pytest.raises(ValueError, match="take every number from the results"):
+            filled(text)
     assert filled("{{table plain file=a.csv columns=epsilon,share epsilon=3}}").splitlines()[-1] == "| 3 | 0.07 |"
 
 

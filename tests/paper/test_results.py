@@ -2,12 +2,11 @@
 
 import shutil
 
-import paper_path  # noqa: F401  (makes paper importable)
 import pytest
 
 from paper.data import records
-from paper.data.row_file import RowFile
 from paper.figures import accuracy, fair, noise, robustness, solutions
+from paper.figures.row_runs import RowFile
 from paper.report import curve_plot, dot_plot, readme
 from paper.settings import Settings
 

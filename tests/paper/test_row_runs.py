@@ -5,11 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import paper_path  # noqa: F401  (makes paper importable)
 import pytest
 
 from paper.data import records
-from paper.data.row_file import RowFile
 from paper.figures import row_runs
 from paper.settings import Settings
 
@@ -51,7 +49,7 @@ def run(settings, budget=16, measured=None, fail_at=None):
     def describe(of):
         return {"images": len(of.keys), "budget": budget, "seeds": (0, 1)}
 
-    file = RowFile(settings.out, "made_up", COLUMNS)
+    file = row_runs.RowFile(settings.out, "made_up", COLUMNS)
     return row_runs.measure_rows(file, settings, COUNTS, 2, METHODS, describe, measure)
 
 
@@ -96,17 +94,6 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_same_rows(whole, tmp_path, 
     assert read(tmp_path) == read(whole)
 
 
-def test_a_run_that_dies_in_a_block_keeps_the_blocks_before_it(whole, tmp_path):
-    measured = []
-    with pytest.raises(KeyboardInterrupt):
-        run(asked(tmp_path), measured=measured, fail_at=4)
-    assert len(records.read(tmp_path / ROWS)) == 3 * 2
-    assert run(asked(tmp_path), measured=measured)
-    assert len(measured) == 4 + 2 * (3 + 2) - 3
-    assert read(tmp_path) == read(whole)
-    assert [len(each["runs"]) for each in json.loads(read(tmp_path, SETTINGS)).values()] == [2, 2]
-
-
 def test_a_run_that_is_out_of_time_measures_one_block(whole, tmp_path):
     late = asked(tmp_path, minutes=1e-9)
     for done in range(1, 2 * (3 + 2)):
@@ -140,16 +127,6 @@ def test_other_settings_are_refused_and_nothing_is_changed(whole):
     assert (read(whole), read(whole, SETTINGS)) == before
 
 
-@pytest.mark.parametrize(
-    ("given", "first"), [({"budget": 16}, "images = None where"), ({"seeds": [9], "budget": 9}, "seeds = [9] where")]
-)
-def test_of_several_changes_the_first_is_named(whole, given, first):
-    file = RowFile(whole, "made_up", COLUMNS)
-    with pytest.raises(ValueError, match="go on with what they began with") as caught:
-        file.describe({"cifar10": given}, {"date": "now"})
-    assert first in str(caught.value)
-
-
 def test_rows_of_something_else_are_refused_but_may_be_restarted(whole):
     (whole / ROWS).write_text("dataset,rho\ncifar10,0.1\n")
     with pytest.raises(ValueError, match=r"must have the columns .*--restart"):
@@ -164,10 +141,3 @@ def test_data_sets_may_come_in_runs_of_their_own(whole, tmp_path):
     one, other = (records.read(folder / ROWS) for folder in (whole, tmp_path))
     assert sorted(map(str, one)) == sorted(map(str, other))
     assert set(json.loads(read(tmp_path, SETTINGS))) == {"tiny_imagenet", "cifar10"}
-
-
-def test_a_description_without_runs_is_resumed(tmp_path):
-    file = RowFile(tmp_path, "made_up", COLUMNS)
-    file.description.write_text('{"cifar10": {"budget": 8}}')
-    file.describe({"cifar10": {"budget": 8}}, {"date": "now"})
-    assert file.settings() == {"cifar10": {"budget": 8, "runs": [{"date": "now"}]}}

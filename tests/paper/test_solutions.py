@@ -5,14 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import paper_path  # noqa: F401  (makes paper importable)
 import pytest
 import torch
 from torch import nn
 
 import moreaugrad as mg
-from paper import __main__ as command
-from paper.data import datasets, records
+from paper.data import records
 from paper.data.datasets import Sample
 from paper.figures import row_runs, solutions
 from paper.settings import Settings
@@ -57,7 +55,7 @@ def pictures(model, ridge, elsewhere):
 
 def sampled(name, model, x):
     keys, pixels = [f"{name}, {place}" for place in range(len(x))], [np.zeros((SIDE, SIDE, 3), np.uint8)] * len(x)
-    return Sample(name, model, x, pixels, torch.zeros(len(x), dtype=torch.long), None, keys, "made up", ["a", "b"])
+    return Sample(name, model, x, pixels, torch.zeros(len(x), dtype=torch.long), None, keys, "made up")
 
 
 @pytest.fixture(scope="module")
@@ -207,48 +205,9 @@ def test_a_run_leaves_rows_and_their_table_which_can_be_made_again(tmp_path, mon
     assert not (tmp_path / "empty").exists()
 
 
-@pytest.mark.usefixtures("small")
-def test_each_data_set_says_its_own_budget_and_never_takes_more_than_the_full_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(solutions, "BUDGET", 24)
-    for name, budget in (("imagenet", 16), ("tiny_imagenet", 10_000)):
-        assert solutions.make(asked(tmp_path, quick=False, datasets=(name,), budget=budget, images=2))
-    lines = records.read(tmp_path / "solutions.csv")
-    assert {(line["dataset"], line["n"], line["gradients"]) for line in lines} == {
-        ("imagenet", "1", "16"),
-        ("tiny_imagenet", "2", "24"),
-    }
-
-
 def test_a_run_that_stops_early_shows_what_is_there(small, tmp_path):
     assert solutions.make(asked(tmp_path, minutes=1e-9)) is False
     assert [(line["rho"], line["n"]) for line in records.read(tmp_path / "solutions.csv")] == [("0.1", "2")]
 
 
 # the picture and the command
-
-
-def test_a_picture_has_a_dot_for_each_image():
-    rows = [
-        {"dataset": dataset, "rho": f"{rho:g}", "distance": f"{distance}"}
-        for dataset in ("imagenet", "cifar10")
-        for rho in (0.1, 1.0)
-        for distance in (0.2, 1.3, 0.1)
-    ]
-    places = solutions.draw([*rows, {"dataset": "tiny_imagenet", "rho": "0.3", "distance": "0.7"}]).axes
-    assert [axes.get_title() for axes in places] == ["CIFAR-10", "Tiny-ImageNet", "ImageNet"]
-    for axes in (places[0], places[2]):
-        assert [line.get_ydata().tolist() for line in axes.lines] == [[0.2, 1.3, 0.1], [], [0.2, 1.3, 0.1]]
-        assert axes.get_ylim()[0] == 0
-        assert axes.get_ylim()[1] > 1.3
-        for place, line in enumerate(axes.lines):
-            assert all(abs(x - place) < 0.5 for x in line.get_xdata())
-    assert [line.get_ydata().tolist() for line in places[1].lines] == [[], [0.7], []]
-    assert [text.get_text() for text in places[0].get_xticklabels()] == ["0.1", "0.3", "1"]
-
-
-def test_the_command_knows_the_figure(small, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(datasets, "check", lambda settings, names: None)
-    words = ["--figure", "solutions", "--data", "data", "--out", str(tmp_path), "--quick", "--device", "cpu"]
-    assert command.main([*words, "--datasets", "imagenet"]) == 0
-    assert "solutions: done" in capsys.readouterr().out
-    assert len(records.read(tmp_path / "solutions_rows.csv")) == 3

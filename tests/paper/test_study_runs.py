@@ -1,15 +1,14 @@
 """The studies behind the curves: shards, budgets, resumption, and what is left in the folder."""
 
-import csv
 from dataclasses import replace
 from types import SimpleNamespace
 
-import paper_path  # noqa: F401  (makes paper importable)
 import pytest
 import torch
 from paper_network import SIZE, Small
 
 from moreaugrad.studies import run as writing
+from paper.data import records
 from paper.figures import chance_level, fair, noise, robustness, study_runs
 from paper.settings import Settings
 
@@ -32,46 +31,43 @@ def settings(tmp_path, monkeypatch):
     return Settings(tmp_path, tmp_path / "out", quick=True, device="cpu", datasets=("cifar10",))
 
 
-def read(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_leaves_its_picture_its_table_and_its_rows(settings, name):
     assert FIGURES[name].make(settings)
     assert (settings.out / f"{name}.png").stat().st_size > 10_000
-    lines = read(settings.out / f"{name}.csv")
+    lines = records.read(settings.out / f"{name}.csv")
     assert {line["dataset"] for line in lines} == {"cifar10"}
     assert {line["method"] for line in lines} >= {"gradient", "smoothgrad", "moreau", "sparse_moreau"}
     assert {"floor", "strongest"} <= {line["mode"] for line in lines}
     assert {int(line["n"]) for line in lines} == {2}
-    rows = [row for part in FIGURES[name].make_parts(settings) for row in read(part.folder(settings) / "rows.csv")]
+    rows = [
+        row for part in FIGURES[name].make_parts(settings) for row in records.read(part.folder(settings) / "rows.csv")
+    ]
     assert {row["key"] for row in rows} == {"cifar100", "cifar101"}
     if name == "fair":  # tries all derivatives, and the points found against other methods
         modes = {line["mode"].partition(":")[0] for line in lines if line["method"] == "sparse_moreau"}
         shared = {"floor", "chance", "transfer", "sign", "first", "strongest"}
         assert modes == shared | {"frozen", "unrolled", "implicit"}
         assert {line["mode"] for line in lines if line["method"] == "smoothgrad"} == shared | {"exact"}
-        assert {line["method"] for line in read(settings.out / "paired.csv")} >= {"moreau", "sparse_moreau"}
+        assert {line["method"] for line in records.read(settings.out / "paired.csv")} >= {"moreau", "sparse_moreau"}
 
 
 def test_a_second_data_set_leaves_the_lines_of_the_first(settings):
     noise.make(settings)
     noise.make(replace(settings, datasets=("imagenet",)))
-    assert {line["dataset"] for line in read(settings.out / "noise.csv")} == {"cifar10", "imagenet"}
+    assert {line["dataset"] for line in records.read(settings.out / "noise.csv")} == {"cifar10", "imagenet"}
 
 
 def test_time_that_is_up_stops_a_study_and_the_same_command_goes_on(settings):
     results = [noise.make(replace(settings, minutes=1e-9)) for _ in range(2)]
     assert results == [False, False]
     assert noise.make(settings)
-    before = read(settings.out / "noise.csv")
+    before = records.read(settings.out / "noise.csv")
     (folder,) = (part.folder(settings) for part in noise.make_parts(settings))
     kept = (folder / "rows.csv").read_bytes()
     assert noise.make(settings)
     assert (folder / "rows.csv").read_bytes() == kept
-    assert read(settings.out / "noise.csv") == before
+    assert records.read(settings.out / "noise.csv") == before
 
 
 def test_restart_measures_again_and_redraw_computes_nothing(settings, monkeypatch):
@@ -87,7 +83,7 @@ def test_restart_measures_again_and_redraw_computes_nothing(settings, monkeypatc
 
 
 def test_shards_hold_every_image_once_and_can_be_run_by_number(settings):
-    parts = study_runs.split_shards("a", "cifar10", 150, None)
+    parts = study_runs.split_shards("a", settings, {"cifar10": 150}, lambda dataset: None)
     assert [list(part.images) for part in parts] == [list(range(64)), list(range(64, 128)), list(range(128, 150))]
     assert [part.number for part in parts] == [1, 2, 3]
     assert len({part.folder(settings) for part in parts}) == 3
@@ -110,12 +106,3 @@ def test_full_terms_are_those_of_the_page(settings):
     assert judged["published_smoothgrad"].budget == 8192
     assert judged["published_sparse_moreau"].budget == 19200
     assert all(study.modes == ("frozen",) and not study.common_noise for study in judged.values())
-
-
-def test_less_can_be_asked_for(settings):
-    less = replace(settings, quick=False, images=3, budget=160)
-    (part,) = fair.make_parts(less)
-    assert (len(part.images), part.study.budget, part.study.scout, part.study.attack_budget) == (3, 160, 32, 20)
-    for name, given in (("shard", 0), ("images", 0), ("budget", 3)):
-        with pytest.raises(ValueError, match=f"--{name} must be a number from"):
-            replace(settings, **{name: given})

@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import paper_path  # noqa: F401
 import pytest
 import torch
 

@@ -4,7 +4,6 @@ import zipfile
 from io import BytesIO
 
 import numpy as np
-import paper_path  # noqa: F401  (makes paper importable)
 from PIL import Image
 
 from paper.settings import Settings

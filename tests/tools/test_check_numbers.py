@@ -1,23 +1,9 @@
 """The tool that compares two versions of the code finds every difference that counts, and no other."""
 
-import sys
-from pathlib import Path
-
+import check_numbers as tool
 import numpy as np
 import pytest
 import torch
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def tool():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "tools"))
-        import check_numbers
-
-        yield check_numbers
-    sys.modules.pop("check_numbers", None)
 
 
 @pytest.mark.parametrize(
@@ -35,11 +21,11 @@ def tool():
         ([True, False], [True, True], True),
     ],
 )
-def test_differences(tool, old, new, moved):
+def test_differences(old, new, moved):
     assert (tool.difference(np.array(old), np.array(new)) > tool.LIMIT) == moved
 
 
-def test_a_missing_name_fails_and_a_new_one_does_not(tool, tmp_path, capsys):
+def test_a_missing_name_fails_and_a_new_one_does_not(tmp_path, capsys):
     few, many = str(tmp_path / "few.npz"), str(tmp_path / "many.npz")
     np.savez(few, a=np.ones(2))
     np.savez(many, a=np.ones(2), b=np.ones(3))
@@ -49,7 +35,7 @@ def test_a_missing_name_fails_and_a_new_one_does_not(tool, tmp_path, capsys):
     assert f"only in {many}: b" in capsys.readouterr().out
 
 
-def test_results_are_flattened_into_named_arrays(tool):
+def test_results_are_flattened_into_named_arrays():
     maps = tool.mg.Gradient(tool.CNN).explain(tool.IMAGES)
     found = dict(tool.flatten("case", [maps, {"value": torch.ones(2)}, None]))
     assert {"case[0]:map", "case[0]:score", "case[0]:gradients", "case[1]:value"} <= set(found)
