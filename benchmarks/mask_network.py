@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import moreaugrad as mg
 from benchmarks import record
-from moreaugrad.methods.mask_network.blend import Phi
+from moreaugrad.methods.mask_network.objective import Phi
 
 AT_ONCE = 2000  # rows per call of the classifier
 

@@ -35,6 +35,18 @@ def run(capsys):
     return go
 
 
+@pytest.fixture
+def refuses(run):
+    """Runs a command that must fail: exit code 2, nothing on stdout, and one line with the words on stderr."""
+
+    def go(words, *arguments):
+        code, out, err = run(*arguments)
+        assert (code, out, len(err.splitlines()), err.startswith("error: ")) == (2, "", 1, True)
+        assert words in err
+
+    return go
+
+
 @pytest.fixture(scope="session")
 def data() -> Callable[[str], Path]:
     """Finds a folder of MOREAUGRAD_DATA by name; skips the test where it is not there."""

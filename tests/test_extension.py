@@ -16,6 +16,7 @@ from PIL import Image
 from torch import nn
 
 import moreaugrad as mg
+from moreaugrad import registry
 
 OUTSIDE = Path(__file__).parent / "support" / "outside"
 MEMBERS = ("elastic_net", "input_times_gradient", "flatten_map", "largest_gap", "two_colours")
@@ -170,16 +171,16 @@ def command(*arguments):
 @pytest.mark.parametrize(
     "options",
     [
-        ("explain", "--method", "input_times_gradient"),
-        ("explain", "--method", "moreau", "--prior", "elastic_net", "--eta", "0.001", "--budget", "16"),
-        ("attack", "--method", "smoothgrad", "--attack", "flatten_map", "--samples", "4", "--set", "steps=2"),
+        "explain --method input_times_gradient",
+        "explain --method moreau --prior elastic_net --eta 0.001 --budget 16",
+        "attack --method smoothgrad --attack flatten_map --budget 4 --attack-budget 4 --steps 2",
     ],
     ids=["method", "prior", "attack"],
 )
 def test_members_reach_the_command_line(options, photo, tmp_path):
-    first, *rest = options
+    first, *rest = options.split()
     command(first, photo, "--model", "two_colours", "--target", "1", *rest, "--out", str(tmp_path / "out"), "--quiet")
-    assert list((tmp_path / "out").rglob("*.npz"))
+    assert list((tmp_path / "out").rglob("*.json*"))
 
 
 def test_members_are_listed(tmp_path):
@@ -250,3 +251,30 @@ def test_old_options_warn_and_work():
         assert mg.MoreauGrad(network(), grad_mode="frozen").derivative == mg.Frozen()
     with pytest.warns(DeprecationWarning, match="apart= is now hessian_step="):
         assert mg.SmoothGrad(network(), apart=0.5).hessian_step == 0.5
+
+
+class Plugin:
+    """An entry point of an installed package."""
+
+    def __init__(self, name, load):
+        self.name, self.value, self.load = name, f"{name}:plugin", load
+
+
+def test_installed_plugins_are_loaded_at_the_first_unknown_name_and_a_broken_one_only_warns(monkeypatch):
+    def add():
+        mg.register("prior", "from_a_plugin")(type("FromAPlugin", (ElasticNet,), {}))
+
+    def fail():
+        raise ImportError("no such thing")
+
+    asked = []
+    monkeypatch.setattr(
+        registry, "entry_points", lambda group: asked.append(group) or [Plugin("broken", fail), Plugin("good", add)]
+    )
+    monkeypatch.setattr(registry.Table, "_plugins_loaded", False)
+    monkeypatch.setattr(mg.PRIORS, "_entries", dict(mg.PRIORS._entries))
+    assert mg.PRIORS["l1"]() == mg.L1()  # members of the package load nothing
+    assert asked == []
+    with pytest.warns(UserWarning, match="'broken' .* cannot be loaded: no such thing"):
+        assert mg.MoreauGrad(network(), prior="from_a_plugin").prior.ridge == 0.1
+    assert asked == ["moreaugrad.plugins"]

@@ -1,13 +1,9 @@
-"""From pictures to explanations: `mg.explain`, and the `Explainer` that it shares with the command line.
-
-Writes no file.
-"""
+"""From pictures to explanations: `mg.explain`, and the `Explainer` that it shares with the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from time import perf_counter
 from typing import Any, overload
 
@@ -63,10 +59,9 @@ def explain(
     show_progress: bool = False,
     **options: Any,
 ) -> Explanation | list[Explanation]:
-    """Explain what a classifier sees in one image, or in a list of them.
+    """Explain what a classifier sees in one image, or in a list of them: the shortest way from a photo to a map.
 
-    The shortest way from a photo to a map. To explain many batches with one model, make the method once, for
-    instance `mg.SparseMoreauGrad(net)`, and call its `explain`.
+    To explain many batches with one model, make the method once, `mg.SparseMoreauGrad(net)`, and call its `explain`.
 
     Args:
         model: a name for `load_model`, a module in evaluation mode, or any callable that returns scores (N, classes).
@@ -109,27 +104,16 @@ def explain(
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The result of one image: an explanation, or an error.
+    """The result of one image: an explanation, or an error."""
 
-    Attributes:
-        key: the name of the image.
-        explanation: of this one image, on the CPU; None after an error.
-        error: what went wrong, in one line.
-        target: the class that was explained; None for a model with one output.
-        label: the name of that class, where classes have names.
-        picture: what the network saw: 8-bit RGB, of the size of the map.
-        seconds: time taken, shared equally among the images of a batch.
-        lengths: sizes of noise and displacement, in units of the network's input and of 8-bit pixel values.
-    """
-
-    key: str
-    explanation: Explanation | None = None
-    error: str | None = None
-    target: int | None = None
-    label: str | None = None
-    picture: Image.Image | None = None
-    seconds: float = 0.0
-    lengths: dict[str, float] = field(default_factory=dict)
+    key: str  # the name of the image
+    explanation: Explanation | None = None  # of this one image, on the CPU
+    error: str | None = None  # what went wrong, in one line
+    target: int | None = None  # the class that was explained; None for a model with one output
+    label: str | None = None  # the name of that class, where classes have names
+    picture: Image.Image | None = None  # what the network saw: 8-bit RGB, of the size of the map
+    seconds: float = 0.0  # shared equally among the images of a batch
+    lengths: dict[str, float] = field(default_factory=dict)  # noise and displacement, also in 8-bit pixel values
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,13 +129,10 @@ class Explainer:
     classifier: Classifier
     name: str = "sparse_moreau"
     options: Mapping[str, Any] = field(default_factory=dict)
+    method: Method = field(init=False)
 
     def __post_init__(self) -> None:
-        _ = self.method  # wrong options are found here, before the first image
-
-    @cached_property
-    def method(self) -> Method:
-        return make_method(self.name, self.classifier, self.options)
+        object.__setattr__(self, "method", make_method(self.name, self.classifier, self.options))
 
     def read(self, source: Any) -> tuple[Tensor, Image.Image]:
         """A path, a PIL image or an array: the tensor (C, H, W) that the network sees, and the same as a picture."""
@@ -201,18 +182,15 @@ class Explainer:
     def _record(self, key: str, x: Images, one: Explanation, seconds: float) -> Record:
         target = int(one.target[0]) if isinstance(one.target, Tensor) else None
         label = None if target is None else self.classifier.label(target)
-        return Record(key, one, None, target, label, None, seconds, self._lengths(x, one))
-
-    def _lengths(self, x: Images, one: Explanation) -> dict[str, float]:
         pixel = 255 * self.classifier.std.cpu()
-        found: dict[str, float] = {}
+        lengths: dict[str, float] = {}
         if self.method.noise is not None:
             sigma = float(self.method.noise.scale(x).max())
-            found |= {"sigma": sigma, "sigma_8bit": sigma * float(pixel.mean())}
+            lengths |= {"sigma": sigma, "sigma_8bit": sigma * float(pixel.mean())}
         if isinstance(one.delta, Tensor):
             delta = one.delta[0]
-            found |= {"delta_norm": float(delta.norm()), "delta_norm_8bit": float((delta * pixel).norm())}
-        return found
+            lengths |= {"delta_norm": float(delta.norm()), "delta_norm_8bit": float((delta * pixel).norm())}
+        return Record(key, one, target=target, label=label, seconds=seconds, lengths=lengths)
 
 
 def best_device(device: Device) -> torch.device:

@@ -1,10 +1,10 @@
-"""Files that are written whole or not at all, and the .npz format of explanations."""
+"""Files that are written whole or not at all, the .npz format of explanations, and words for messages about files."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
 from pathlib import Path
@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 FORMAT = "moreaugrad.explanation"
@@ -24,6 +23,26 @@ def with_ending(path: str | os.PathLike[str], *endings: str) -> Path:
     """The path itself where it has one of the endings, otherwise with the first one added."""
     found = Path(path)
     return found if found.suffix.lower() in endings else found.with_name(found.name + endings[0])
+
+
+def read_text(path: str | os.PathLike[str], what: str) -> str:
+    """A small text file, or one sentence on why not."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "nothing there" if isinstance(error, FileNotFoundError) else error
+        raise ValueError(f"{what} must be a readable text file, got {str(path)!r}: {reason}") from None
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def first_names(names: Iterable[object]) -> str:
+    """The first three, for a message."""
+    every = list(map(str, names))
+    return ", ".join(every[:3]) + (", ..." if len(every) > 3 else "")
 
 
 @contextmanager
@@ -45,7 +64,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def write_npz(path: Path, values: Mapping[str, Any]) -> None:
+def write_npz(path: Path, values: Mapping[str, Any]) -> Path:
     """Write tensors as arrays and everything else as JSON into one .npz without pickle.
 
     A tensor `map` is the array "map"; a tuple of tensors is "map.0", "map.1", ...; the JSON text is "meta".
@@ -64,6 +83,7 @@ def write_npz(path: Path, values: Mapping[str, Any]) -> None:
     meta = json.dumps({"format": FORMAT, "version": VERSION, "tuples": tuples, "plain": plain})
     with replacing(path) as handle:
         np.savez_compressed(handle, meta=np.array(meta), **arrays)
+    return path
 
 
 def read_npz(path: Path) -> dict[str, Any]:
@@ -91,12 +111,10 @@ def read_npz(path: Path) -> dict[str, Any]:
     )
 
 
-def _to_array(tensor: Tensor) -> NDArray[Any]:
+def _to_array(tensor: Tensor) -> Any:
     """Half precisions as float32: numpy has no bfloat16, and float32 holds both exactly."""
-    tensor = tensor.detach().cpu()
-    narrow = tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64)
-    found: NDArray[Any] = (tensor.float() if narrow else tensor).numpy()
-    return found
+    narrow = tensor.dtype in (torch.float16, torch.bfloat16)
+    return (tensor.float() if narrow else tensor).numpy(force=True)
 
 
 def _to_json(name: str, value: Any) -> Any:

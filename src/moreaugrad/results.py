@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
@@ -96,8 +95,10 @@ class Explanation:
 
     def __getitem__(self, index: SupportsIndex | slice) -> Explanation:
         rows = index if isinstance(index, slice) else self._row(index)
-        target = self.target if _shared(self.target) else self.target[rows]
-        return replace(self._with_tensors(lambda tensor: tensor[rows]), target=target)
+        target = self.target
+        if isinstance(target, list) or (isinstance(target, Tensor) and target.numel() > 1):  # else one serves all
+            target = target[rows]
+        return replace(replace(self, target=None)._with_tensors(lambda tensor: tensor[rows]), target=target)
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
@@ -110,30 +111,11 @@ class Explanation:
         return "\n".join(lines)
 
     def to(self, device: torch.device | str) -> Explanation:
-        """Move every tensor to a device.
-
-        Args:
-            device: such as "cuda" or `torch.device("cpu")`.
-
-        Returns:
-            A new Explanation; this one stays where it is.
-
-        Example:
-            >>> mg.Explanation(map=torch.zeros(1, 3, 8, 8)).to("cpu").map.device
-            device(type='cpu')
-        """
+        """A copy with every tensor on another device."""
         return self._with_tensors(lambda tensor: tensor.to(device))
 
     def cpu(self) -> Explanation:
-        """Move every tensor to the CPU: `to("cpu")`.
-
-        Returns:
-            A new Explanation.
-
-        Example:
-            >>> mg.Explanation(map=torch.zeros(1, 3, 8, 8)).cpu().map.device
-            device(type='cpu')
-        """
+        """A copy with every tensor on the CPU."""
         return self.to("cpu")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -144,16 +126,8 @@ class Explanation:
 
         Returns:
             The path of the file.
-
-        Example:
-            >>> import pathlib, tempfile
-            >>> path = mg.Explanation(map=torch.zeros(1, 3, 8, 8)).save(pathlib.Path(tempfile.mkdtemp()) / "maps")
-            >>> path.name
-            'maps.npz'
         """
-        found = with_ending(path, ".npz")
-        write_npz(found, {each.name: getattr(self, each.name) for each in fields(self)})
-        return found
+        return write_npz(with_ending(path, ".npz"), vars(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Explanation:
@@ -169,8 +143,7 @@ class Explanation:
             ValueError: the file is damaged, of another kind, or written by a newer version.
 
         Example:
-            >>> import pathlib, tempfile
-            >>> path = mg.Explanation(map=torch.zeros(1, 3, 8, 8)).save(pathlib.Path(tempfile.mkdtemp()) / "maps")
+            >>> path = mg.Explanation(map=torch.zeros(1, 3, 8, 8)).save("maps")
             >>> mg.Explanation.load(path).map.shape
             torch.Size([1, 3, 8, 8])
         """
@@ -204,31 +177,29 @@ class Explanation:
                 "draw each with moreaugrad.plotting.pictures.panel or bars"
             )
         title = " \N{MIDDLE DOT} ".join([self.method or "map", *_facts(one)])
-        drawing = parts[0][0]
-        if drawing.ndim == 3:
+        if parts[0].ndim == 4:
             batched = isinstance(image, Tensor) and image.ndim == 4
-            return pictures.panel(image[index] if batched else image, drawing, title, signed)
+            return pictures.panel(image[index] if batched else image, parts[0][0], title, signed)
         if image is not None:
             raise ValueError(f"an image needs a map (N, C, H, W), got {tuple(parts[0].shape)}; call show() without it")
-        return pictures.bars(drawing, title, signed)
+        return pictures.bars(parts[0][0], title, signed)
 
     def _row(self, index: SupportsIndex) -> slice:
-        position = operator.index(index)
-        position += len(self) if position < 0 else 0
-        if not 0 <= position < len(self):
-            raise IndexError(f"index must name one of {len(self)} images, got {index}")
+        try:
+            position = range(len(self))[index]
+        except IndexError:
+            raise IndexError(f"index must name one of {len(self)} images, got {index}") from None
         return slice(position, position + 1)
 
     def _with_tensors(self, change: Callable[[Tensor], Tensor]) -> Explanation:
         """A copy with every tensor changed."""
-        changed: dict[str, Any] = {}
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if isinstance(value, Tensor):
-                changed[each.name] = change(value)
-            elif isinstance(value, tuple):
-                changed[each.name] = tuple(change(part) if isinstance(part, Tensor) else part for part in value)
-        return replace(self, **changed)
+
+        def changed(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(map(changed, value))
+            return change(value) if isinstance(value, Tensor) else value
+
+        return replace(self, **{name: changed(value) for name, value in vars(self).items()})
 
 
 def _parts(maps: Maps) -> tuple[Tensor, ...]:
@@ -240,18 +211,13 @@ def _share(flags: list[Tensor]) -> PerImage:
     return rows.count_nonzero(1) / rows.shape[1]
 
 
-def _shared(target: Target) -> bool:
-    """Whether one target serves every image."""
-    return target.numel() == 1 if isinstance(target, Tensor) else not isinstance(target, list)
-
-
 def _heading(result: Explanation) -> str:
     shapes = " and ".join(str(tuple(part.shape[1:])) for part in _parts(result.map))
     by = f" by {result.method}" if result.method else ""
     cost = ""
     if result.gradients is not None:
         least, most = int(result.gradients.min()), int(result.gradients.max())
-        cost = f", {most} gradients each" if least == most else f", {least} to {most} gradients each"
+        cost = f", {most if least == most else f'{least} to {most}'} gradients each"
     seed = "" if result.seed is None else f", seed {result.seed}"
     return f"Explanation{by}: {len(result)} x {shapes}{cost}{seed}"
 

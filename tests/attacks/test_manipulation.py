@@ -5,14 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from attacked_networks import Seeing, assert_same, convolutional, gradient, pictures, snapshot
-from failing_calls import fail_at_each_call
+from attacked_networks import Seeing, convolutional, gradient, pictures
 from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.attacks.base import AttackedModel
-from moreaugrad.attacks.descent import Ball
-from moreaugrad.attacks.manipulation import AdamSteps, Manipulation
+from moreaugrad.attacks.manipulation import Manipulation
 
 SQUARE = torch.zeros(8, 8, dtype=torch.float64)
 SQUARE[2:6, 1:4] = 1.0
@@ -62,7 +60,7 @@ def test_map_comes_five_times_nearer_and_the_class_stays():
     found = towards_image(net, pictures(1, seed=5), steps=220).perturb(x)
     assert (found.mse_before > 5 * found.mse_target).all()
     assert (found.pearson_target > 0.8).all()
-    assert (found.pearson_target > found.pearson_before + 0.2).all()
+    assert (found.pearson_target > mg.pearson(found.clean_maps, found.target_maps) + 0.2).all()
     assert found.kept.all()
     assert torch.equal(net(found.x).argmax(1), net(x).argmax(1))
     after = plane(gradient(net, found.x, found.target))
@@ -141,35 +139,17 @@ def test_figures_are_numpys():
     net, x = convolutional().double(), pictures(2)
     found = towards_image(net, pictures(1, seed=5)).perturb(x)
     torch.testing.assert_close(found.clean_maps, plane(gradient(net, x, found.target)))
-    pairs = {
-        "target": (found.maps, found.target_maps),
-        "clean": (found.maps, found.clean_maps),
-        "before": (found.clean_maps, found.target_maps),
-    }
-    for name, (a, b) in pairs.items():
-        for row in range(2):
-            one, two = a[row].flatten().numpy(), b[row].flatten().numpy()
-            assert float(getattr(found, f"pearson_{name}")[row]) == pytest.approx(np.corrcoef(one, two)[0, 1])
-            assert float(getattr(found, f"mse_{name}")[row]) == pytest.approx(np.mean((one - two) ** 2))
+    for row in range(2):
+        after, clean, target = (
+            maps[row].flatten().numpy() for maps in (found.maps, found.clean_maps, found.target_maps)
+        )
+        assert float(found.pearson_target[row]) == pytest.approx(np.corrcoef(after, target)[0, 1])
+        assert float(found.pearson_clean[row]) == pytest.approx(np.corrcoef(after, clean)[0, 1])
+        assert float(found.mse_target[row]) == pytest.approx(np.mean((after - target) ** 2))
+        assert float(found.mse_before[row]) == pytest.approx(np.mean((clean - target) ** 2))
 
 
 # ---- steps and schedule
-
-
-def test_steps_are_adams():
-    generator = torch.Generator().manual_seed(0)
-    start = torch.randn(2, 3, 4, dtype=torch.float64, generator=generator)
-    leaf = start.clone().requires_grad_()
-    theirs = torch.optim.Adam([leaf], lr=0.03)
-    ball, numbers = Ball(start, math.inf, "l2"), []
-    ours = AdamSteps(0.03, numbers.append)
-    at = ours.start(ball, None, 0, 0)
-    for step in range(12):
-        leaf.grad = torch.randn(2, 3, 4, dtype=torch.float64, generator=generator)
-        at = ours.step(ball, None, at, leaf.grad, step)
-        theirs.step()
-        torch.testing.assert_close(at, leaf.detach(), rtol=1e-12, atol=1e-12)
-    assert numbers == list(range(13))
 
 
 def test_softplus_sharpens_from_step_to_step_and_the_models_own_stays():
@@ -192,12 +172,6 @@ def test_softplus_sharpens_from_step_to_step_and_the_models_own_stays():
     mine = mg.with_softplus(net, 7.0)
     attack(net, surrogate=mine, steps=2).perturb(x)
     assert mine[1].beta == 7.0
-
-
-def test_smooth_networks_are_led_by_themselves():
-    net, x = convolutional(nn.Softplus).double(), pictures(2)
-    assert torch.equal(attack(net).perturb(x).x, attack(net, surrogate=None).perturb(x).x)
-    assert net[2].beta == 1.0
 
 
 # ---- bounds
@@ -279,12 +253,8 @@ def test_strongest_of_several_kinds_tells_what_all_tell():
         ({"step_size": 0.0}, ValueError, "step_size must be a positive"),
         ({"step_size": None}, TypeError, "step_size must be a number"),
         ({"steps": 0}, ValueError, "steps must be at least 1"),
-        ({"epsilon": 0.0}, ValueError, "epsilon must be a positive"),
-        ({"epsilon": float("nan")}, ValueError, "epsilon must be a positive"),
         ({"epsilon": -math.inf}, ValueError, "epsilon must be a positive"),
-        ({"rule": "sign"}, TypeError, "rule"),
-        ({"restarts": 2}, TypeError, "restarts"),
-        ({"beta": 3.0}, TypeError, "beta"),
+        *[({name: 2}, TypeError, name) for name in ("rule", "restarts", "beta")],
     ],
 )
 def test_bad_options_are_refused_at_once(options, error, message):
@@ -321,17 +291,3 @@ def test_a_target_image_without_a_map_is_refused():
 
     with pytest.raises(ValueError, match="must not be zero everywhere"):
         towards_image(Dead().eval(), torch.full((1, 3, 8, 8), -1.0)).perturb(pictures(2))
-
-
-def test_nothing_is_left_behind_after_an_exception_at_any_call():
-    net, x = convolutional().double(), pictures(1).requires_grad_()
-    net[0].weight.requires_grad_(False)
-    net[-1].weight.grad = torch.ones_like(net[-1].weight)
-    target = pictures(1, seed=5).requires_grad_()
-    before = snapshot(net, x), snapshot(net, target)
-
-    def check():
-        assert_same(before[0], snapshot(net, x))
-        assert_same(before[1], snapshot(net, target))
-
-    fail_at_each_call(lambda counter: towards_image(Seeing(net, counter), target, steps=2).perturb(x), check)

@@ -4,9 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
-import moreaugrad as mg
 from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.noise import RandomNoise
 
@@ -162,55 +160,15 @@ def test_the_box_holds_and_the_seed_decides(norm):
     assert not torch.equal(found.x, RandomNoise(ones, 0.4, norm=norm, box=(0.0, 1.0), seed=6).perturb(x).x)
 
 
-@pytest.mark.parametrize("norm", ["plain", "l2", "linf"])
-def test_an_image_alone_gets_what_it_gets_in_a_batch(norm):
-    x = images(5, (7,)) - 0.5
-    model = linear(torch.arange(7.0) - 3, 0.2)
-    attack = RandomNoise(model, 1.2, norm=norm, **WIDE)
-    batch = attack.perturb(x)
-    for row in range(5):
-        alone = attack.perturb(x[row : row + 1])
-        for name in ("x", "success", "kept", "objective", "l2"):
-            assert torch.equal(getattr(alone, name)[0], getattr(batch, name)[row]), name
-
-
-def test_a_method_stands_for_its_model_and_nothing_is_left_behind():
-    net = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3)).double().eval()
-    x = images(2, (6,)).requires_grad_()
-    with_method = RandomNoise(mg.METHODS["gradient"](net), 0.1).perturb(x, 1)
-    assert torch.equal(with_method.x, RandomNoise(net, 0.1).perturb(x, 1).x)
-    assert torch.equal(with_method.target, torch.tensor([1, 1]))
-    assert not with_method.x.requires_grad
-    assert x.grad is None
-    assert all(parameter.grad is None for parameter in net.parameters())
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"epsilon": 0}, "epsilon must be a positive"),
-        ({"epsilon": -1.0}, "epsilon must be a positive"),
-        ({"epsilon": float("nan")}, "epsilon must be a positive"),
-        ({"norm": "l1"}, "norm must be one of \\['plain', 'l2', 'linf'\\], got 'l1'"),
-        ({"tries": 0}, "tries must be at least 1"),
-        ({"seed": -1}, "seed must be at least 0"),
-        ({"box": (1, 0)}, "low below high"),
-    ],
-)
-def test_bad_options(wrong, words):
-    with pytest.raises(ValueError, match=words):
-        RandomNoise(ones, **{"epsilon": 0.1, **wrong})
-
-
-def test_bad_inputs():
+def test_bad_input():
+    with pytest.raises(ValueError, match="norm must be one of \\['plain', 'l2', 'linf'\\], got 'l1'"):
+        RandomNoise(ones, 0.1, norm="l1")
+    with pytest.raises(ValueError, match="tries must be at least 1"):
+        RandomNoise(ones, 0.1, tries=0)
     with pytest.raises(TypeError, match="epsilon must be a number"):
         RandomNoise(ones, "0.1")
-    with pytest.raises(ValueError, match="in the box"):
-        RandomNoise(ones, 0.1, box=(0.0, 0.5)).perturb(images())
     with pytest.raises(ValueError, match="a classifier"):
         RandomNoise(lambda x: x.flatten(1).sum(1, keepdim=True), 0.1).perturb(images())
-    with pytest.raises(ValueError, match=r"target must lie in 0\.\.1"):
-        RandomNoise(ones, 0.1).perturb(images(), 2)
 
 
 def test_the_length_is_exact_inside_a_box_too():

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import moreaugrad as mg
+from moreaugrad.envelope.derivative import parse_derivative
 from moreaugrad.metrics import METRICS
 from moreaugrad.studies import run as robustness
 from moreaugrad.studies import runner as arena
@@ -140,7 +141,7 @@ def test_a_row_of_transfer_is_judged_like_all_others(finished):
     model = Smooth()
     against = [attack(mg.Gradient(model)).perturb(X).x]
     for mode in ("frozen", "implicit:2x8"):
-        derivative = contest.slope(mode)
+        derivative = parse_derivative(mode)
         sparse = mg.SparseMoreauGrad(model, sparsity=0.2, budget=16, seed=0, derivative=derivative)
         against.append(attack(sparse).perturb(X).x)
     found = attack(smoothgrad(16, 0)).transfer(X, against)

@@ -49,6 +49,19 @@ class HalfSpace(Bounded):
         return torch.stack([inside, 1 - inside], 1)
 
 
+class Ridge(nn.Module):
+    """sqrt(1 + <v, x>^2), |v| = 1: slope below 1."""
+
+    def __init__(self, v):
+        super().__init__()
+        self.v = v / v.norm()
+        self.eval()
+
+    def forward(self, x):
+        t = x.flatten(1) @ self.v
+        return torch.stack([(1 + t * t).sqrt(), t], 1)
+
+
 def tanh_network(size=6, classes=3, seed=0):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(size, 12), nn.Tanh(), nn.Linear(12, classes)).double().eval()
@@ -96,14 +109,6 @@ def test_the_plain_certificate_is_reached_along_the_steepest_direction():
     values, vectors = torch.linalg.eigh(network.H)
     moved = found.method.attribute(x + 0.05 * vectors[:, values.argmin()], 0) - found.map
     assert float(moved.norm()) == pytest.approx(found.change.budget, rel=1e-6)
-
-
-def test_a_constant_that_is_too_small_is_caught():
-    network, x = Quadratic(-0.5, 2.0), points(1)
-    (found,) = certify(mg.MoreauGrad(network, rho=1.0, smoothing=None), x, 0, curvature=(0.2, 0.3), **SURE)
-    values, vectors = torch.linalg.eigh(network.H)
-    other = found.method.attribute(x + 0.05 * vectors[:, values.argmin()], 0)
-    assert "budget" in found.violations(other)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -154,16 +159,8 @@ def _half_space_map(at, sigma, rho):
 
 def test_a_lipschitz_score_is_certified_by_mean_gradients():
     v = torch.tensor([1.0, 2.0, 0.0, -1.0, 0.5, 0.0])
-
-    class Ridge(nn.Module):
-        """sqrt(1 + <v, x>^2), |v| = 1: slope below 1."""
-
-        def forward(self, x):
-            t = x.flatten(1) @ (v / v.norm())
-            return torch.stack([(1 + t * t).sqrt(), t], 1)
-
     x, sigma = 2 * (v / v.norm())[None], 0.4
-    method = mg.MoreauGrad(Ridge().eval(), smoothing=mg.Smoothing(sigma=sigma))
+    method = mg.MoreauGrad(Ridge(v), smoothing=mg.Smoothing(sigma=sigma))
     options = {"lipschitz": 1.0, "rho": "certified", "theta": 0.2, "samples": 20_000, "seed": 5}
     (found,) = certify(method, x, 0, epsilon=0.02, k=2, **options)
     assert found.recipe == "lipschitz"
@@ -261,9 +258,10 @@ def test_a_grid_certificate_is_that_of_the_restricted_map():
 def test_a_grid_is_a_prior_and_has_the_constant_of_one():
     rho, q = 2.5, torch.zeros(1, 1, 2, 2, dtype=torch.float64)
     eta = torch.zeros(1, dtype=torch.float64)
-    plan = Plan(None, 0, "local", KnownScore((0.0, 1.0)), 1.0, CertifyOptions())
-    made = [Measurement(Zero(), rho, eta, q, 0.0, 0.0, 0.0, None, grid, (0.05, 0.05)) for grid in (True, False)]
-    on_grid, whole = (Evidence(plan, each).bound_near(0.01) for each in made)
+    measured = Measurement(Zero(), eta, q, 0.0, 0.0, 0.0, mg.MoreauGrad(None, rho=rho), (0.05, 0.05))
+    options = [CertifyOptions(problem=mg.CertifiedProblem(grid=grid)) for grid in (2, None)]
+    plans = [Plan(None, 0, "local", KnownScore((0.0, 1.0)), 1.0, each) for each in options]
+    on_grid, whole = (Evidence(plan, measured).bound_near(0.01) for plan in plans)
     lam, beta = on_grid.lam, on_grid.beta
     assert on_grid.lip == theory.lip_prox(rho, lam, beta) > theory.lip_vanilla(rho, lam, beta) == whole.lip
 
@@ -296,7 +294,7 @@ def test_the_ranks_of_sparsified_smoothgrad_in_the_same_words():
     x = torch.rand(1, 3, 8, 8)
     method = mg.SparsifiedSmoothGrad(network, smoothing=mg.Smoothing(sigma=0.5))
     (found,) = certify(method, x, 0, epsilon=0.01, samples=8000, k=5, seed=3)
-    proof = theory.topk_certificate(found.map.mean(0), 5, 0.5, 4000, 0.001, "kl")
+    proof = theory.topk_certificate(found.map.mean(0), 5, 0.5, 4000, 0.001)
     assert [found.at(e).topk.overlap for e in (0, 0.01, 0.1, 1.0)] == [proof.overlap(e) for e in (0, 0.01, 0.1, 1.0)]
     assert found.topk.overlap > 0
     many = replace(method, smoothing=mg.Smoothing(sigma=0.5, samples=8000), seed=9)
@@ -317,13 +315,7 @@ def test_coverage_of_the_sampled_statements(recipe):
     """
     v = torch.tensor([1.0, 0.5, 0.0, 2.0])
     v = v / v.norm()
-
-    class Ridge(nn.Module):
-        def forward(self, x):
-            t = x.flatten(1) @ v
-            return torch.stack([(1 + t * t).sqrt(), t], 1)
-
-    network, ideal = (Ridge().eval(), _ridge_map) if recipe == "lipschitz" else (HalfSpace(v), _half_space_map)
+    network, ideal = (Ridge(v), _ridge_map) if recipe == "lipschitz" else (HalfSpace(v), _half_space_map)
     at, sigma, rho, epsilon = 0.5, 0.5, 0.02, 0.01
     truth = {end: ideal(end, sigma, rho) * v.double() for end in (at - epsilon, at, at + epsilon)}
     method = mg.MoreauGrad(network, rho=rho, smoothing=mg.Smoothing(sigma=sigma))
@@ -350,15 +342,6 @@ def test_the_paragraph_is_honest():
     assert "VACUOUS" not in str(found)
     assert found.at(5.0).vacuous
     assert "VACUOUS" in str(found.at(5.0))
-
-
-def test_a_full_resolution_black_box_says_that_it_is_vacuous():
-    torch.manual_seed(0)
-    network = nn.Sequential(nn.Conv2d(3, 4, 7, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
-    method = mg.MoreauGrad(network.eval(), score="prob", smoothing=mg.Smoothing(sigma=0.25))
-    (found,) = certify(method, torch.rand(1, 3, 224, 224), 0, epsilon=0.05, rho="certified", samples=64)
-    assert found.vacuous
-    assert "VACUOUS" in str(found)
 
 
 def _bad(**options):
@@ -526,14 +509,8 @@ def test_sparse_maps_under_noise_keep_what_is_promised(compared):
     """A ridge: what the ideal map is at any input is known exactly."""
     v = torch.tensor([1.0, 2.0, 0.3, -1.0, 0.5, 0.0])
     v = v / v.norm()
-
-    class Ridge(nn.Module):
-        def forward(self, x):
-            t = x.flatten(1) @ v
-            return torch.stack([(1 + t * t).sqrt(), t], 1)
-
     noise = mg.Smoothing(sigma=0.4)
-    method = mg.SparseMoreauGrad(Ridge().eval(), eta=0.1, smoothing=noise)
+    method = mg.SparseMoreauGrad(Ridge(v), eta=0.1, smoothing=noise)
     options = {"lipschitz": 1.0, "rho": "certified", "theta": 0.2, "samples": 20_000, "compared": compared, "k": 3}
     (found,) = certify(method, 2 * v[None], 0, epsilon=0.05, **options)
     assert found.alpha == pytest.approx(0.001 if compared == "ideal" else 0.002)

@@ -82,8 +82,7 @@ def test_a_prior_that_is_not_known_to_be_convex_is_refused(make):
         certify(method, points(), 0, epsilon=0.01, curvature="exact")
 
 
-@pytest.mark.parametrize("make", WAYS)
-@pytest.mark.parametrize("prior", [ConvexElasticNet(), Ball()])
+@pytest.mark.parametrize(("prior", "make"), [*((ConvexElasticNet(), way) for way in WAYS), (Ball(), with_option)])
 def test_a_convex_prior_is_certified_with_its_own_prox(prior, make):
     method, x = make(prior, eta=0.05, **OPTIONS), points()
     (found,) = certify(method, x, 0, epsilon=0.05, curvature="exact", k=2)

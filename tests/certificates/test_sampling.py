@@ -91,20 +91,22 @@ def test_kl_limits_hold_the_exact_binomial_ones(samples, level):
     assert (found <= exact_lower(counts, samples, level) * (1 + 1e-9) + 1e-15).all()
 
 
-def test_t17_errors_of_mean_gradients():
+def test_t16_t17_errors_of_estimated_gradients():
     assert cert.err_backprop(1, 10**4, 0.001) == near(0.047169222)
     assert cert.err_bernstein(1, 1, 10**4, 0.001) == near(0.040002946)
     assert cert.err_bernstein(1, 0.1, 10**4, 0.001) == near(0.013343014)
-
-
-def test_t16_error_of_the_score_function_estimator():
     assert cert.err_stein(3072, 10**6, 0.001, 1, 1) == pytest.approx(0.036855, rel=2e-5)
-    assert cert.err_stein(3072, 10**6, 0.001, 1, 1, proxy=1) == pytest.approx(0.058113, rel=2e-5)
 
 
 @pytest.mark.parametrize(
     ("k", "m", "wanted"),
-    [(49, 10**4, 0.063296), (64, 10**5, 0.021957), (256, 10**6, 0.011931), (150528, 10**7, 0.078338)],
+    [
+        (3072, 10**6, 0.036855),
+        (49, 10**4, 0.063296),
+        (64, 10**5, 0.021957),
+        (256, 10**6, 0.011931),
+        (150528, 10**7, 0.078338),
+    ],
 )
 def test_the_table_of_the_score_function_estimator(k, m, wanted):
     assert cert.err_stein(k, m, 0.001, 1, 1) == pytest.approx(wanted, rel=1e-4)
@@ -239,10 +241,10 @@ shares = st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0, 0.5])), 
 def test_hoeffding_is_the_published_certificate(values, data):
     k = data.draw(st.integers(1, len(values)))
     samples, epsilon = data.draw(st.integers(2, 10**5)), data.draw(st.floats(0, 2))
-    found = cert.topk_certificate(values, k, 0.7, samples, 0.05)
+    means = row(*values)
+    radii = cert.overlap_radii(means, *cert.hoeffding(means, samples, 0.05), k, 0.7)
     wanted = {published(values, k, epsilon * (1 + s), 0.7, samples, 0.95) for s in (-1e-9, 1e-9)}
-    assert found.ratio(epsilon) in wanted
-    assert found.confidence == near(0.95)
+    assert float((radii > epsilon).sum()) / k in wanted
 
 
 def worst_overlap(values, k, shift):
@@ -278,33 +280,23 @@ def test_limits_need_not_be_ordered_as_the_means():
     assert cert.overlap_radii(row(0, 0, 0), row(0, 0, 0), row(0, 0, 0), 1, 1.0).tolist() == [-math.inf]
 
 
-@pytest.mark.parametrize("bound", cert.BOUNDS)
-def test_a_linear_score_is_certified_up_to_one_radius(bound):
+def test_a_linear_score_is_certified_up_to_one_radius():
     """All copies alike, 0 or 1, and as many ones as top entries: all k stay up to the radius, none beyond."""
     n, k, samples, sigma = 3072, 307, 8192, 0.25
-    found = cert.topk_certificate(torch.arange(n) < k, k, sigma, samples, 0.05, bound)
-    width = {
-        "hoeffding": math.sqrt(math.log(2 * n / 0.05) / (2 * samples)),
-        "kl": 1 - (0.05 / (2 * n)) ** (1 / samples),
-    }[bound]
-    radius = sigma * norm.isf(width)
-    assert found.ratio(0.9999 * radius) == 1
-    assert found.overlap(1.0001 * radius) == 0
-    if bound == "hoeffding":
-        assert width == pytest.approx(0.0267, abs=5e-5)
-        assert radius == pytest.approx(1.931 * sigma, rel=1e-3)
+    found = cert.topk_certificate(torch.arange(n) < k, k, sigma, samples, 0.05)
+    radius = sigma * norm.isf(1 - (0.05 / (2 * n)) ** (1 / samples))
+    assert (found.overlap(0.9999 * radius), found.overlap(1.0001 * radius)) == (k, 0)
+    assert found.confidence == near(0.95)
 
 
-@pytest.mark.parametrize("bound", ["hoeffding", "kl"])
-def test_two_averages_must_part_by_twice_what_each_may_be_off(bound):
-    """Phi(Phi^-1(low) - s) - c = Phi(Phi^-1(high) + s) + c, with low = 1 - high; c is Hoeffding's for any bound."""
+def test_two_averages_must_part_by_twice_what_each_may_be_off():
+    """Phi(Phi^-1(low) - s) - c = Phi(Phi^-1(high) + s) + c, with low = 1 - high."""
     sigma, samples = 0.25, 500
     c = math.sqrt(math.log(2 * 2 / ALPHA) / (2 * samples))
-    limit = c if bound == "hoeffding" else 1 - (ALPHA / 4) ** (1 / samples)
-    found = cert.topk_certificate([1.0, 0.0], 1, sigma, samples, ALPHA, bound, compared="empirical")
-    assert found.radii.tolist() == near([sigma * (norm.isf(limit) - norm.ppf(0.5 + c))])
+    found = cert.topk_certificate([1.0, 0.0], 1, sigma, samples, ALPHA, "computed")
+    assert found.radii.tolist() == near([sigma * (norm.isf(c) - norm.ppf(0.5 + c))])
     assert found.confidence == near(1 - 2 * ALPHA)
-    none = cert.topk_certificate([0.6, 0.5], 1, sigma, samples, ALPHA, bound, compared="empirical")
+    none = cert.topk_certificate([0.6, 0.5], 1, sigma, samples, ALPHA, "computed")
     assert none.radii.tolist() == [-math.inf]
 
 
@@ -326,17 +318,16 @@ def test_half_spaces_attain_the_radius():
 @given(shares, st.data())
 def test_certificates_fall_with_the_change_and_grow_with_the_samples(values, data):
     k = data.draw(st.integers(1, len(values)))
-    bound = data.draw(st.sampled_from(["hoeffding", "kl"]))
-    compared = data.draw(st.sampled_from(["population", "empirical"]))
+    compared = data.draw(st.sampled_from(["ideal", "computed"]))
     few, more = sorted(data.draw(st.lists(st.integers(2, 10**6), min_size=2, max_size=2)))
-    small, large = (cert.topk_certificate(values, k, 0.3, q, bound=bound, compared=compared) for q in (few, more))
+    small, large = (cert.topk_certificate(values, k, 0.3, q, compared=compared) for q in (few, more))
     assert (large.radii >= small.radii - 1e-9).all()
     overlaps = [small.overlap(e) for e in (0.0, 0.1, 0.5, 2.0)]
     assert overlaps == sorted(overlaps, reverse=True)
     assert small.overlap(1e6) == max(0, 2 * k - len(values))
-    other = cert.topk_certificate(values, k, 0.3, few, bound=bound)
+    other = cert.topk_certificate(values, k, 0.3, few)
     assert (other.radii >= small.radii - 1e-9).all()  # more is asked of two averages than of one
-    turned = cert.topk_certificate(np.array(values[::-1]).reshape(1, -1), k, 0.3, few, bound=bound, compared=compared)
+    turned = cert.topk_certificate(np.array(values[::-1]).reshape(1, -1), k, 0.3, few, compared=compared)
     assert torch.equal(turned.radii, small.radii)
 
 
@@ -344,20 +335,23 @@ def test_certificates_fall_with_the_change_and_grow_with_the_samples(values, dat
 def test_kl_limits_are_never_wider_than_those_of_hoeffding(samples, data):
     votes = data.draw(st.lists(st.integers(0, samples), min_size=1, max_size=12))
     means = torch.tensor(votes, dtype=torch.float64) / samples
-    wide, narrow = (cert.BOUNDS[name](means, samples, 0.05) for name in ("hoeffding", "kl"))
+    wide, narrow = (bound(means, samples, 0.05) for bound in BOUNDS)
     for low, high in (wide, narrow):
         assert ((low >= 0) & (low <= means) & (means <= high) & (high <= 1)).all()
     assert (wide[0] <= narrow[0] + 1e-12).all()
     assert (wide[1] >= narrow[1] - 1e-12).all()
 
 
+BOUNDS = (cert.hoeffding, cert.kl)
+
+
 def together(bound, means, samples):
     """The limits of many maps in one call: those of a map depend on its length over alpha alone."""
-    limits = cert.BOUNDS[bound](torch.tensor(means).flatten(), samples, ALPHA * len(means))
+    limits = bound(torch.tensor(means).flatten(), samples, ALPHA * len(means))
     return [each.view(means.shape) for each in limits]
 
 
-@pytest.mark.parametrize("bound", cert.BOUNDS)
+@pytest.mark.parametrize("bound", BOUNDS)
 def test_coverage_of_all_entries_at_once(bound):
     """Votes of 8 entries, rare, even and frequent ones; and maps between 0 and 1."""
     rng, runs, samples = np.random.default_rng(11), 1500, 60
@@ -371,7 +365,7 @@ def test_coverage_of_all_entries_at_once(bound):
         assert failed <= allowed(runs), kind
 
 
-@pytest.mark.parametrize("compared", ["population", "empirical"])
+@pytest.mark.parametrize("compared", ["ideal", "computed"])
 def test_coverage_of_the_certified_overlap(compared):
     """Eight half-spaces, all of the top pushed down and all others up: the overlap seldom falls short."""
     rng, runs, samples, sigma, k = np.random.default_rng(13), 250, 2000, 1.0, 4
@@ -379,11 +373,11 @@ def test_coverage_of_the_certified_overlap(compared):
     failed, certified = 0, 0
     for _ in range(runs):
         found = (rng.random((samples, 8)) < ndtr(quantiles)).mean(0)
-        certificate = cert.topk_certificate(found, k, sigma, samples, ALPHA, "kl", compared=compared)
+        certificate = cert.topk_certificate(found, k, sigma, samples, ALPHA, compared)
         epsilon = 0.999 * float(certificate.radii[2])  # three of four stay
         assert epsilon > 0.1
         moved = quantiles + np.where(np.arange(8) < k, -1, 1) * epsilon / sigma
-        there = ndtr(moved) if compared == "population" else (rng.random((samples, 8)) < ndtr(moved)).mean(0)
+        there = ndtr(moved) if compared == "ideal" else (rng.random((samples, 8)) < ndtr(moved)).mean(0)
         overlap = len(set(np.argsort(-found)[:k]) & set(np.argsort(-there)[:k]))
         certified += certificate.overlap(epsilon)
         failed += overlap < certificate.overlap(epsilon)
@@ -425,7 +419,7 @@ def test_no_attack_on_the_map_beats_its_certificate(attack):
         return mg.SparsifiedSmoothGrad(net, tau=0.4, gamma=0.05, smoothing=smoothing, seed=seed)
 
     found = method(samples, 0).attribute(x, 1)
-    certificate = cert.topk_certificate(found, k, sigma, samples // 2, ALPHA, "kl", compared="empirical")
+    certificate = cert.topk_certificate(found, k, sigma, samples // 2, ALPHA, "computed")
     assert certificate.overlap(epsilon) >= 3  # or there would be nothing to beat
     victim = mg.ATTACKS[attack](method(64, 1), epsilon, **ATTACKS[attack]).perturb(x, 1)
     assert float(victim.l2) > 0.9 * epsilon
@@ -441,28 +435,18 @@ def test_no_attack_on_the_map_beats_its_certificate(attack):
         (lambda: cert.kl_interval(1.5, 10, 0.1), ValueError, r"p_hat must be in \[0, 1\]"),
         (lambda: cert.kl_interval(0.5, 0, 0.1), ValueError, "m must be at least 1"),
         (lambda: cert.err_backprop(None, 10, 0.1), TypeError, "L must be a known number.*err_stein"),
-        (lambda: cert.err_backprop(1, 10, 1), ValueError, r"alpha must be in \(0, 1\)"),
         (lambda: cert.err_bernstein(1, -1, 10, 0.1), ValueError, "V must be a finite number >= 0"),
         (lambda: cert.err_stein(0, 10, 0.1, 1, 1), ValueError, "k must be at least 1"),
-        (lambda: cert.err_stein(1, 10, 0.1, 0, 1), ValueError, "sigma must be a positive"),
         (lambda: cert.variance_bound([1.0], 1, 0.1), ValueError, "halves must be at least 2"),
         (lambda: cert.topk_certificate([0.1, 1.2], 1, 1, 10), ValueError, r"found must lie in \[0, 1\].*sparsified"),
         (lambda: cert.topk_certificate([], 1, 1, 10), ValueError, "at least one entry"),
-        (lambda: cert.topk_certificate([0.1, 0.2], 3, 1, 10), ValueError, "k must be at most"),
-        (lambda: cert.topk_certificate([0.1, 0.2], 1, 0, 10), ValueError, "sigma must be a positive"),
         (lambda: cert.topk_certificate([0.1, 0.2], 1, 1, 1), ValueError, "samples must be at least 2"),
-        (lambda: cert.topk_certificate([0.1], 1, 1, 10, bound="hoefding"), ValueError, "Did you mean 'hoeffding'"),
         (
-            lambda: cert.topk_certificate([0.1], 1, 1, 10, 0.6, compared="empirical"),
+            lambda: cert.topk_certificate([0.1], 1, 1, 10, 0.6, compared="computed"),
             ValueError,
             "alpha must be below 0.5",
         ),
         (lambda: cert.topk_certificate([0.1], 1, 1, 10, compared="both"), ValueError, "compared must be one of"),
-        (
-            lambda: cert.topk_certificate([0.1], 1, 1, 10).overlap(-1),
-            ValueError,
-            "epsilon must be a finite number >= 0",
-        ),
     ],
 )
 def test_bad_numbers(call, error, words):

@@ -456,10 +456,9 @@ def test_t10_local_certificates():
 
 def test_local_certificates_know_when_there_is_none():
     found = cert.local_certificate(0.45, 0.55, 0.25, 0.2, 0.02)
-    assert not found.certified
     assert math.isinf(found.lip)
     sure = cert.local_certificate(1, 1, 0.25, 50, 0.1)  # a score that is 1 wherever it is looked at
-    assert (sure.radius, sure.lip, sure.certified) == (0.1, 0, True)
+    assert (sure.radius, sure.lip) == (0.1, 0)
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.05, 2), st.floats(0.05, 3), st.floats(0, 1), st.floats(0.1, 20))
@@ -507,7 +506,7 @@ def test_local_certificates_hold_for_step_functions(score, theta, epsilon):
     assert found.low - 1e-12 <= value(ball).min() <= value(ball).max() <= found.high + 1e-12
     bend = np.diff(slope(ball)) / np.diff(ball)
     assert -found.lam - 1e-6 <= bend.min() <= bend.max() <= found.beta + 1e-6
-    assume(found.certified)
+    assume(math.isfinite(found.lip))
     maps, inputs = [], start + np.linspace(-epsilon, epsilon, 9)
     for x in inputs:
         delta = np.linspace(-1, 1, 4001) * rho * 0.4
@@ -718,7 +717,7 @@ def test_t13_normalised_distances():
     found = [cert.normalised_distance(s, 1) for s in (0.6, 0.05, 0.99)]
     assert found == near([0.632455532, 0.050015642, 1.310673598])
     assert [cert.normalised_distance(1, 1), cert.normalised_distance(0, 0)] == [2, 2]
-    assert cert.normalised_distance(math.inf, 3, non_negative=True) == near(math.sqrt(2))
+    assert cert.normalised_distance(math.inf, 3) == 2
 
 
 @given(st.floats(0.01, 0.999), st.floats(0.1, 50), st.integers(0, 2**32 - 1))
@@ -818,12 +817,10 @@ def test_derivatives_are_central_differences_of_exact_maps(problem, eta):
         (lambda: cert.map_error(-1, 0, 1, 0.5, 1), ValueError, "res must be a finite number >= 0"),
         (lambda: cert.lam_lipschitz(None, 1), TypeError, "L must be a known number, got None; .*score='prob'"),
         (lambda: cert.lam_lipschitz(math.inf, 1), ValueError, "L must be a known finite number.*lam_range"),
-        (lambda: cert.lam_lipschitz(1, 0), ValueError, "sigma must be a positive"),
         (lambda: cert.lam_range(1, 0, 1), ValueError, "low < high.*clip it"),
         (lambda: cert.lam_range(0, math.inf, 1), ValueError, "a logit has no range"),
         (lambda: cert.curvature_at(1.2), ValueError, r"p must be in \[0, 1\]"),
         (lambda: cert.local_certificate(0.6, 0.4, 1, 1, 1), ValueError, "p_lo <= p_hi"),
-        (lambda: cert.local_certificate(0.4, 0.6, 1, 1, -1), ValueError, "epsilon must be"),
         (lambda: cert.topk_overlap([1.0, 2.0], 3, 1), ValueError, "k must be at most.*got k=3 of 2"),
         (lambda: cert.topk_overlap([1.0, 2.0], 0, 1), ValueError, "k must be at least 1"),
         (lambda: cert.topk_overlap([1.0, math.nan], 1, 1), ValueError, "scores must be finite"),

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from moreaugrad.attacks import ATTACKS
-from moreaugrad.cli.attack import enlargement
+from moreaugrad.cli.attack import SHOWN, enlargement
 from moreaugrad.metrics import METRICS
 
 SOURCE = '''
@@ -96,18 +96,16 @@ def test_attack_writes_a_picture_and_all_that_is_known(folder, run):
     assert 0 < change["l2"] <= 2 * (1 + 1e-6)
     assert change["pixels_l2"] == pytest.approx(change["l2"] * 0.25 * 255, rel=1e-4)
     assert change["pixels_linf"] == pytest.approx(change["linf"] * 0.25 * 255, rel=1e-4)
-    assert list(found["metrics"]) == [
-        *("normalised_distance", "topk_intersection", "ssim", "cosine", "spearman", "centre_shift")
-    ]
+    assert tuple(found["metrics"]) == SHOWN
     for name, figure in found["metrics"].items():
         assert figure["more_robust"] == METRICS[name].direction
         assert figure["attacked"] != figure["two_seeds"]
     assert found["objective"]["after"] < found["objective"]["before"]
     assert found["gradients"]["map"] == 32
     assert found["seeds"] == {"attacked_map": 5, "judge": 6, "second_judge": 7, "attack": 8}
-    assert (found["options"]["judge"]["seed"], found["options"]["judge"]["budget"]) == (6, 32)
-    assert (found["options"]["attacked_method"]["seed"], found["options"]["attacked_method"]["budget"]) == (5, 16)
-    assert (found["options"]["attack"]["k"], found["options"]["attack"]["seed"]) == (0.3, 8)
+    judge, attacked, attack = (found["options"][name] for name in ("judge", "attacked_method", "attack"))
+    assert (judge["seed"], judge["budget"], attacked["seed"], attacked["budget"]) == (6, 32, 5, 16)
+    assert (attack["k"], attack["seed"]) == (0.3, 8)
     assert found["before"]["label"] == found["after"]["label"] == found["label"]
     assert found["label"] in out
     assert "prediction kept" in out
@@ -161,10 +159,8 @@ def test_a_map_too_small_for_a_metric_has_the_others(folder, run):
     assert "ssim not defined" in out
 
 
-def test_a_method_without_a_derivative_is_judged_under_noise(folder, run):
-    code, _, err = run("attack", "photos/a.png", *NET, "--method", "deeplift")
-    assert code == 2
-    assert "use noise" in err
+def test_a_method_without_a_derivative_is_judged_under_noise(folder, run, refuses):
+    refuses("use noise", "attack", "photos/a.png", *NET, "--method", "deeplift")
     code, *_ = run("attack", "photos/a.png", *NET, "--method", "deeplift", "--attack", "noise", "--norm", "l2")
     assert code == 0
     assert 2 < read_json()["change"]["l2"] <= 3 * (1 + 1e-6)  # the box takes a little of it
@@ -179,7 +175,7 @@ def test_a_method_without_a_derivative_is_judged_under_noise(folder, run):
         (["--norm", "l1"], "norm must be one of"),
         (["--attack", "topq"], "Did you mean 'topk'"),
         (["--attack", "structured", "--norm", "l2"], "norm must be one of ['linf'], got 'l2'"),
-        (["--attack", "region"], "region must be told its region"),
+        (["--attack", "region"], "region needs its region"),
         (["--attack", "model_fooling"], "which changes the network"),
         (["--method", "gradiant"], "Did you mean 'gradient'"),
         (["--grad-mode", "implicitt"], "Did you mean 'implicit'"),
@@ -202,18 +198,13 @@ def test_a_method_without_a_derivative_is_judged_under_noise(folder, run):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_attacks_are_one_line_and_exit_code_2(folder, run, arguments, words):
-    code, out, err = run("attack", "photos/a.png", *NET, *arguments)
-    assert (code, out) == (2, "")
-    assert words in err
-    assert err.startswith("error: ")
-    assert len(err.splitlines()) == 1
+def test_wrong_attacks_are_one_line_and_exit_code_2(folder, refuses, arguments, words):
+    refuses(words, "attack", "photos/a.png", *NET, *arguments)
 
 
 @pytest.mark.parametrize("image", ["nothing", "missing.png", "own_attacked.py"])
-def test_what_is_no_image_cannot_be_attacked(folder, run, image):
-    code, _, err = run("attack", image, *NET)
-    assert (code, len(err.splitlines())) == (2, 1)
+def test_what_is_no_image_cannot_be_attacked(folder, refuses, image):
+    refuses(image, "attack", image, *NET)
 
 
 def test_a_change_is_enlarged_as_far_as_it_fits():
@@ -229,7 +220,7 @@ def test_a_change_is_enlarged_as_far_as_it_fits():
 # robustness
 
 
-def test_a_study_of_files_can_be_resumed(folder, run):
+def test_a_study_of_files_can_be_resumed(folder, run, refuses):
     command = ["robustness", "photos", *QUICK, "--norms", "1,4", "--methods", "gradient,sparse_moreau"]
     code, out, err = run(*command)
     assert (code, err) == (0, "")
@@ -250,9 +241,7 @@ def test_a_study_of_files_can_be_resumed(folder, run):
     before = Path("robustness/rows.csv").read_bytes()
     assert run(*command)[0] == 0
     assert Path("robustness/rows.csv").read_bytes() == before
-    code, _, err = run(*command, "--seed", "1")
-    assert (code, len(err.splitlines())) == (2, 1)
-    assert "goes on with the configuration it began with, got study.seed = 1" in err
+    refuses("must be resumed with the configuration it began with, got study.seed = 1", *command, "--seed", "1")
     with Image.open("robustness/curves.png") as picture:
         assert picture.size[0] > 1000
 
@@ -263,25 +252,18 @@ def test_minutes_give_exit_code_1_until_all_is_done(folder, run):
     for _ in range(3):
         code, out, _ = run(*command, "--minutes", "1e-9")
         codes.append(code)
-        words.append("the same command goes on from robustness" in out)
+        words.append("the same command resumes it in robustness" in out)
     assert (codes, words) == ([1, 1, 0], [True, True, False])
 
 
-def test_arrays_and_the_first_images_of_them(folder, run):
+def test_arrays_and_the_first_images_of_them(folder, run, refuses):
     pixels = np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3), dtype=np.uint8)
-    arrays = {
-        "x_train": pixels[:1],
-        "y_train": np.zeros(1, np.uint8),
-        "x_test": pixels,
-        "y_test": np.zeros(5, np.uint8),
-    }
-    np.savez("small.npz", **arrays)
+    labels = np.zeros(5, np.uint8)
+    np.savez("small.npz", x_train=pixels[:1], y_train=labels[:1], x_test=pixels, y_test=labels)
     command = ["robustness", "--data", "small.npz", *QUICK, "--methods", "gradient", "--norms", "1", "--images", "3"]
     assert run(*command, "--attacks", "topk")[0] == 0
     assert {row["image"] for row in rows()} == {"0", "1", "2"}
-    code, _, err = run(*command, "photos")
-    assert code == 2
-    assert "got both" in err
+    refuses("got both", *command, "photos")
 
 
 def test_attacks_on_the_class_count_where_they_change_it(folder, run):
@@ -334,22 +316,18 @@ def test_options_go_to_one_method_or_to_all(folder, run):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_studies_are_one_line_and_exit_code_2(folder, run, arguments, words):
-    code, out, err = run("robustness", "photos", *QUICK, *arguments)
-    assert (code, out) == (2, "")
-    assert words in err
-    assert err.startswith("error: ")
-    assert len(err.splitlines()) == 1
+def test_wrong_studies_are_one_line_and_exit_code_2(folder, refuses, arguments, words):
+    refuses(words, "robustness", "photos", *QUICK, *arguments)
     assert not Path("robustness/rows.csv").exists()
 
 
-def test_a_study_needs_images(folder, run):
-    code, _, err = run("robustness", *QUICK)
-    assert (code, "got neither" in err) == (2, True)
+def test_a_study_needs_images(folder, refuses):
+    refuses("got neither", "robustness", *QUICK)
 
 
 @pytest.mark.parametrize("command", ["attack", "robustness"])
 def test_help_names_every_attack(run, command):
     _, out, _ = run(command, "--help")
     named = {word.strip(",.") for word in out.replace("│", " ").split()}
-    assert {name for name in ATTACKS if name not in named} == {"model_fooling"}  # it changes no image
+    own = {name for name, entry in ATTACKS.items() if entry.member is None}  # others may be registered by tests
+    assert own - named == {"model_fooling"}  # it changes no image

@@ -8,17 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from training_data import save_arrays, small_arrays
+from training_data import ARRAYS, save_arrays
 
-from moreaugrad.data.arrays import Arrays, read_cifar10
+from moreaugrad.data.arrays import read_cifar10
 from moreaugrad.models import resnet
 
 ADAPTER = Path(__file__).parents[2] / "tools" / "cifar10_npz.py"
-
-
-@pytest.fixture(scope="module")
-def arrays() -> Arrays:
-    return small_arrays()
 
 
 BAD = {
@@ -50,26 +45,26 @@ def test_bad_files(tmp_path):
             read_cifar10(tmp_path / name)
 
 
-def test_torchvisions_folder(tmp_path, monkeypatch, arrays):
+def test_torchvisions_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *given: True)
     place = tmp_path / "cifar-10-batches-py"
     place.mkdir()
     for number in range(1, 6):
         some = slice(24 * (number - 1), 24 * number)
-        pixels, labels = arrays.x_train[some].transpose(0, 3, 1, 2).reshape(24, -1), arrays.y_train[some].tolist()
+        pixels, labels = ARRAYS.x_train[some].transpose(0, 3, 1, 2).reshape(24, -1), ARRAYS.y_train[some].tolist()
         (place / f"data_batch_{number}").write_bytes(pickle.dumps({"data": pixels, "labels": labels}))
-    pixels = arrays.x_test.transpose(0, 3, 1, 2).reshape(60, -1)
-    (place / "test_batch").write_bytes(pickle.dumps({"data": pixels, "labels": arrays.y_test.tolist()}))
+    pixels = ARRAYS.x_test.transpose(0, 3, 1, 2).reshape(60, -1)
+    (place / "test_batch").write_bytes(pickle.dumps({"data": pixels, "labels": ARRAYS.y_test.tolist()}))
     (place / "batches.meta").write_bytes(pickle.dumps({"label_names": list(resnet.CIFAR10)}))
     found = read_cifar10(tmp_path)
-    np.testing.assert_array_equal(found.x_train, arrays.x_train[:120])
-    np.testing.assert_array_equal(found.y_test, arrays.y_test)
+    np.testing.assert_array_equal(found.x_train, ARRAYS.x_train[:120])
+    np.testing.assert_array_equal(found.y_test, ARRAYS.y_test)
 
 
-def test_adapter(tmp_path, arrays):
+def test_adapter(tmp_path):
     for half, pixels, labels in (
-        ("train", arrays.x_train, arrays.y_train),
-        ("test", arrays.x_test, arrays.y_test),
+        ("train", ARRAYS.x_train, ARRAYS.y_train),
+        ("test", ARRAYS.x_test, ARRAYS.y_test),
     ):
         (tmp_path / half).mkdir()
         for number, some in enumerate(np.split(pixels, 2)):
@@ -83,7 +78,7 @@ def test_adapter(tmp_path, arrays):
 
     assert convert(tmp_path, tmp_path / "made.npz").returncode == 0
     found = read_cifar10(tmp_path / "made.npz")
-    assert found.digest() == arrays.digest()
+    assert found.digest() == ARRAYS.digest()
     assert "usage" in convert(tmp_path).stderr
-    np.save(tmp_path / "test_labels.npy", arrays.y_test[1:])
+    np.save(tmp_path / "test_labels.npy", ARRAYS.y_test[1:])
     assert "60 images and 59 labels" in convert(tmp_path, tmp_path / "made.npz").stderr

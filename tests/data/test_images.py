@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from moreaugrad.data.images import MOST_PIXELS, find_images, read_image, unique_names
+from moreaugrad.data.images import find_images, read_image, unique_names
 
 RAMP = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8) * 5  # 0, 5, ..., 235
 COLOURS = np.stack([RAMP, RAMP[::-1], RAMP[:, ::-1]], axis=2)
@@ -21,10 +21,6 @@ def saved(folder: Path, image: Image.Image, name: str = "picture.png", **how: ob
     found = read_image(folder / name)
     assert found.mode == "RGB"
     return np.asarray(found)
-
-
-def test_rgb_is_bit_exact(tmp_path):
-    assert (saved(tmp_path, Image.fromarray(COLOURS)) == COLOURS).all()
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -159,11 +155,6 @@ def test_a_pil_image_of_a_cut_file(tmp_path):
         read_image(image)
 
 
-def test_the_limit_is_on_pixels(tmp_path):
-    assert MOST_PIXELS < 10_100 * 10_000
-    assert read_image(np.zeros((3, 4), np.uint8)).size == (4, 3)
-
-
 @pytest.mark.parametrize(
     ("array", "words"),
     [
@@ -172,16 +163,12 @@ def test_the_limit_is_on_pixels(tmp_path):
         (np.full((4, 4, 3), 128.0), "must lie in"),
         (np.full((4, 4), np.nan), "must lie in"),
         (np.array([["a"]]), "numbers"),
+        (3, "a path, a PIL image or a numpy array, got int"),
     ],
 )
 def test_bad_arrays(array, words):
     with pytest.raises((ValueError, TypeError), match=words):
         read_image(array)
-
-
-def test_not_an_image():
-    with pytest.raises(TypeError, match="a path, a PIL image or a numpy array, got int"):
-        read_image(3)
 
 
 def test_collect_files_folders_patterns(tmp_path):
@@ -190,16 +177,12 @@ def test_collect_files_folders_patterns(tmp_path):
         (tmp_path / name).touch()
     folder = [path.relative_to(tmp_path).as_posix() for path in find_images([tmp_path], skip=tmp_path / "maps")]
     assert folder == ["a.JPG", "b.png", "deep/c.webp", "x[1].png"]
+    assert find_images([tmp_path / "maps"], skip=tmp_path / "maps") == [tmp_path / "maps/a.png"]
     assert find_images([tmp_path / "?.png"]) == [tmp_path / "b.png"]
     assert find_images([tmp_path / "x[1].png"]) == [tmp_path / "x[1].png"]
     assert find_images([tmp_path / "b.png", str(tmp_path / "b.png")]) == [tmp_path / "b.png"]
     missing = [tmp_path / "notes.txt", tmp_path / "none.png"]
     assert find_images(missing) == missing
-
-
-def test_what_a_folder_above_the_results_is_given_directly_is_read(tmp_path):
-    (tmp_path / "a.png").touch()
-    assert find_images([tmp_path], skip=tmp_path) == [tmp_path / "a.png"]
 
 
 @given(st.lists(st.sampled_from(["a.png", "A.png", "a.jpg", "x/a.png", "y/a.png", "x_a_png", "b.png", "a_2.png"])))

@@ -5,10 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training_data import (
-    make_tiny_imagenet,
-    noisy,
-)
+from training_data import make_tiny_imagenet, noisy
 
 import moreaugrad as mg
 

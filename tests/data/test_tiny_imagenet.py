@@ -10,11 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from training_data import (
-    NAMES,
-    WNIDS,
-    make_tiny_imagenet,
-)
+from training_data import NAMES, WNIDS, make_tiny_imagenet
 
 import moreaugrad as mg
 from moreaugrad.data.images import read_image

@@ -1,6 +1,5 @@
 """CAM, Grad-CAM, Grad-CAM++: closed forms, exact derivatives, other libraries, real networks, nothing left behind."""
 
-import math
 import pickle
 from types import SimpleNamespace
 
@@ -15,8 +14,8 @@ from torchvision import models
 
 import moreaugrad as mg
 from moreaugrad.methods.cam.cam import Cam, GradCam, GradCamPlusPlus
-from moreaugrad.methods.cam.layer_search import layout, patch_grid
-from moreaugrad.methods.normgrad.normgrad import NormGrad
+from moreaugrad.methods.cam.layers import layout, patch_grid
+from moreaugrad.methods.normgrad import NormGrad
 
 EVERY = pytest.mark.parametrize("method", [Cam, GradCam, GradCamPlusPlus, NormGrad])
 GRADIENT = pytest.mark.parametrize("method", [GradCam, GradCamPlusPlus, NormGrad])
@@ -102,16 +101,6 @@ def test_gradcam_plus_plus_has_the_same_support_when_all_logits_are_scaled():
         found = GradCamPlusPlus(scaled).explain(x, C).coarse
         assert torch.equal(found > 0, wanted > 0)
     assert wanted.any()
-
-
-@GRADIENT
-def test_no_gradient_no_map_and_no_nan(method):
-    net = averaging()
-    with torch.no_grad():
-        net[-1].weight[C] = 0
-    found = method(net).explain(images(), C)
-    assert not found.map.any()
-    assert not found.map.isnan().any()
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -384,39 +373,6 @@ def test_activations_in_place_behind_the_layer_spoil_nothing(method):
         torch.testing.assert_close(method(out_of_place(make(True)), layer).attribute(x, C), wanted)
 
 
-def hooks(net):
-    return [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in net.modules()]
-
-
-@EVERY
-def test_nothing_is_left_behind_even_after_an_exception(method):
-    class Failing(nn.Module):
-        calls, fails = 0, math.inf
-
-        def forward(self, x):
-            Failing.calls += 1
-            if Failing.calls > Failing.fails:
-                raise ArithmeticError
-            return x
-
-    net, x = nn.Sequential(*averaging(), Failing()).eval(), images().requires_grad_()
-    net[0].weight.requires_grad_(False)
-    mine = net[3].register_forward_hook(lambda *_: None)
-    before, flags = hooks(net), [p.requires_grad for p in net.parameters()]
-    method(net).explain(x)
-    total = Failing.calls
-    assert total >= 2
-    for Failing.fails in range(total):
-        Failing.calls = 0
-        with pytest.raises(ArithmeticError):
-            method(net).explain(x)
-        assert hooks(net) == before
-        assert [p.requires_grad for p in net.parameters()] == flags
-        assert all(p.grad is None for p in net.parameters())
-        assert x.grad is None
-    assert mine.id in net[3]._forward_hooks
-
-
 @EVERY
 def test_out_of_memory_halves_the_rows(method, caplog):
     class Small(nn.Module):
@@ -440,16 +396,6 @@ def test_compiling_is_left_aside(method):
     assert plain.options["compile"] is False
     compiled = torch.compile(net)
     assert torch.equal(method(compiled).attribute(x, C), wanted)
-
-
-@EVERY
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_models(method, dtype):
-    net, x = averaging().float(), images(dtype=torch.float32)
-    wanted = method(net).attribute(x, C)
-    found = method(averaging().to(dtype)).attribute(x.to(dtype), C)
-    assert found.dtype == dtype
-    assert (found.float() - wanted).norm() <= 0.03 * wanted.norm()
 
 
 @GRADIENT
@@ -480,36 +426,23 @@ def test_a_look_at_the_model_is_taken_once_for_each_shape():
     assert [b - a for a, b in zip([0, *counts], counts, strict=False)] == [2, 1, 2, 1]
 
 
-@GRADIENT
-def test_models_that_view_their_activations(method):
-    class Viewing(nn.Module):
-        def __init__(self, view):
-            super().__init__()
-            self.net, self.view = flattening(), view
+SCALE = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
 
-        def forward(self, x):
-            features = self.net[:2](x)
-            flat = features.view(len(x), -1) if self.view else features.reshape(len(x), -1)
-            return self.net[3:](flat)
 
-    x = images()
-    close(method(Viewing(True)).attribute(x, C), method(Viewing(False)).attribute(x, C))
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = averaging()
+
+    def forward(self, x, scale):
+        return self.net(x) * scale[:, None]
 
 
 def test_arguments_follow_their_image():
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = averaging()
-
-        def forward(self, x, scale):
-            return self.net(x) * scale[:, None]
-
-    x, scale = images(), torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
-    found = GradCam(Scaled(), relu=False).attribute(x, C, scale)
-    close(found, GradCam(averaging(), relu=False).attribute(x, C) * scale.view(-1, 1, 1, 1))
+    x, found = images(), GradCam(Scaled(), relu=False).attribute(images(), C, SCALE)
+    close(found, GradCam(averaging(), relu=False).attribute(x, C) * SCALE.view(-1, 1, 1, 1))
     with pytest.raises(ValueError, match=r"GAP \+ linear.*misses the logit.*gradcam"):
-        Cam(Scaled()).attribute(x, C, scale)
+        Cam(Scaled()).attribute(x, C, SCALE)
 
 
 def test_cam_refuses_other_heads():
@@ -563,13 +496,13 @@ def test_models_without_positions(method):
     class Cut(nn.Module):
         def __init__(self):
             super().__init__()
-            self.seen, self.net = nn.Conv2d(3, 3, 1).double(), averaging()
+            self.side, self.net = nn.Conv2d(3, 3, 1).double(), averaging()
 
         def forward(self, v):
-            return self.net(v) + 0 * self.seen(v).detach().mean()
+            return self.net(v) + 0 * self.side(v).detach().mean()
 
-    with pytest.raises(ValueError, match="must depend on the output of layer 'seen'"):
-        method(Cut().eval(), "seen").attribute(x, C)
+    with pytest.raises(ValueError, match="must depend on the output of layer 'side'"):
+        method(Cut().eval(), "side").attribute(x, C)
 
 
 def test_bad_options():
@@ -593,16 +526,8 @@ def test_layers_may_be_modules(method):
 
 
 def test_captums_positional_arguments():
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = averaging()
-
-        def forward(self, v, scale):
-            return self.net(v) * scale[:, None]
-
-    net, x, scale = Scaled().eval(), images(), torch.tensor([1.0, 2.0, -3.0], dtype=torch.float64)
-    theirs = LayerGradCam(net, net.net[3]).attribute(x, C, scale)
-    ours = GradCam(net, net.net[3], relu=False).explain(x, C, scale).coarse
+    net, x = Scaled().eval(), images()
+    theirs = LayerGradCam(net, net.net[3]).attribute(x, C, SCALE)
+    ours = GradCam(net, net.net[3], relu=False).explain(x, C, SCALE).coarse
     close(ours, theirs.detach())
-    assert torch.equal(GradCam(net, net.net[3]).attribute(x, C, scale), GradCam(net, "net.3").attribute(x, C, scale))
+    assert torch.equal(GradCam(net, net.net[3]).attribute(x, C, SCALE), GradCam(net, "net.3").attribute(x, C, SCALE))

@@ -103,13 +103,13 @@ def test_bounds_of_one_activation(activation, clip):
 
 
 def test_every_unit_stays_inside_its_bounds_when_clipped():
-    net, seen = guarded(network(), clip=True), []
+    net, outputs = guarded(network(), clip=True), []
     for module in net.modules():
         if isinstance(module, Guard):
-            module.register_forward_hook(lambda _, __, output: seen.append(output))
+            module.register_forward_hook(lambda _, __, output: outputs.append(output))
     net(X * torch.rand_like(X), X)
-    assert len(seen) == 3
-    for output in seen:
+    assert len(outputs) == 3
+    for output in outputs:
         clean, masked = output.chunk(2)
         assert (masked <= clean.clamp(min=0)).all()
         assert (masked >= clean.clamp(max=0)).all()
@@ -333,24 +333,6 @@ def test_blocks_of_images_and_arguments_that_follow_them(defence, monkeypatch):
     torch.testing.assert_close(blocks, maps, rtol=0, atol=1e-8)
 
 
-def test_float32_in_a_batch():
-    net, x = network(dtype=torch.float32), X.float()
-    maps = FGVis(net, lam=0.01, **FAST).attribute(x, 1)
-    for row in range(3):
-        alone = FGVis(net, lam=0.01, **FAST).attribute(x[row : row + 1], 1)
-        torch.testing.assert_close(alone, maps[row : row + 1], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_models(dtype):
-    net = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)).to(dtype).eval()
-    x = torch.randn(2, 16, dtype=dtype)
-    found = FGVis(net, lam=0.01, budget=8).explain(x, 1)
-    assert found.map.dtype == torch.float32
-    assert found.map.isfinite().all()
-    assert (found.map < 1).any()
-
-
 def test_tuples_have_a_mask_each():
     class Two(nn.Module):
         def __init__(self):
@@ -378,7 +360,7 @@ def test_seeds():
     assert first.gradients.tolist() == [12] * 3
 
 
-def test_changed_weights_are_seen_and_a_method_can_be_stored():
+def test_changed_weights_are_noticed_and_a_method_can_be_stored():
     net = network()
     method = FGVis(net, lam=0.01, **FAST)
     first = method.attribute(X, 1)
@@ -401,45 +383,6 @@ def test_a_constant_network_gives_no_nan(mode, defence, lam):
     assert found.isfinite().all()
     if lam == 0:
         assert (found == (1 if mode == "preservation" else 0)).all()
-
-
-@DEFENCES
-def test_nothing_is_left_behind_after_an_exception(defence):
-    net, state = network(), torch.get_rng_state()
-    kinds = [type(module) for module in net.modules()]
-
-    class Failing(nn.Module):
-        def __init__(self, stop):
-            super().__init__()
-            self.net, self.calls, self.stop = net, [0], stop
-
-        def __deepcopy__(self, memo):
-            made = type(self).__new__(type(self))
-            nn.Module.__init__(made)
-            made.net, made.calls, made.stop = copy.deepcopy(self.net, memo), self.calls, self.stop
-            return made
-
-        def forward(self, x):
-            self.calls[0] += 1
-            if self.calls[0] == self.stop:
-                raise KeyError("stop")
-            return self.net(x)
-
-    raised = 0
-    for stop in range(1, 10):
-        try:
-            FGVis(Failing(stop).eval(), "deletion", defence, lam=0.01, budget=20).attribute(X, 1)
-        except KeyError:  # a copy that fails while it is made ready is given up, and the model itself is run
-            raised += 1
-        assert torch.equal(torch.get_rng_state(), state)
-        assert torch.is_grad_enabled()
-        assert [type(module) for module in net.modules()] == kinds
-        assert net.act.inplace
-        for module in net.modules():
-            assert not module._forward_hooks
-            assert not module._forward_pre_hooks
-        assert all(p.grad is None and p.requires_grad for p in net.parameters())
-    assert raised > 3
 
 
 @pytest.mark.parametrize(

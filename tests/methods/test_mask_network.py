@@ -14,16 +14,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from moreaugrad.cli.terminal import Terminal
-from moreaugrad.methods.mask_network.blend import Phi
-from moreaugrad.methods.mask_network.encoder import Encoder, as_map, bare
-from moreaugrad.methods.mask_network.fingerprint import Fingerprint
-from moreaugrad.methods.mask_network.loss import LOSSES, CodeLoss, PaperLoss, area, border, variation
-from moreaugrad.methods.mask_network.mask_network import (
-    MaskNetwork,
-    _require_classes,
-    _require_images,
-    load_mask_network,
-)
+from moreaugrad.methods.mask_network.encoder import Encoder, Fingerprint, as_map, bare
+from moreaugrad.methods.mask_network.mask_network import MaskNetwork, load_mask_network
+from moreaugrad.methods.mask_network.objective import LOSSES, CodeLoss, PaperLoss, Phi, area, border, variation
 from moreaugrad.models import load_model
 from moreaugrad.models.resnet import ResNet18
 from moreaugrad.training.mask_networks import (
@@ -202,8 +195,8 @@ def test_the_mask_reaches_the_loss_through_the_frozen_classifier(model, x):
     generator = torch.Generator().manual_seed(0)
     mask = torch.full((5, 1, SIZE, SIZE), 0.5, requires_grad=True)
     picture = x.clone().requires_grad_()
-    seen = phi(phi.noisy(picture, generator), mask, phi.rest(picture, generator))
-    model(seen).log_softmax(1)[:, 0].sum().backward()
+    blended = phi(phi.noisy(picture, generator), mask, phi.rest(picture, generator))
+    model(blended).log_softmax(1)[:, 0].sum().backward()
     assert mask.grad.flatten(1).norm(dim=1).min() > 0
     assert picture.grad is None
 
@@ -234,15 +227,14 @@ def test_wrappers_are_looked_through(model, x):
 
 def test_maps_in_other_layouts():
     tokens = torch.arange(2 * 17 * 3.0).view(2, 17, 3)
-    grid = as_map(tokens)
+    image = (16, 16)
+    grid = as_map(tokens, image)
     assert grid.shape == (2, 3, 4, 4)
     assert torch.equal(grid[1, :, 2, 3], tokens[1, 1 + 2 * 4 + 3])
     behind = torch.randn(2, 4, 4, 7)
-    assert torch.equal(as_map(behind), behind.permute(0, 3, 1, 2))
-    assert as_map(torch.randn(2, 8)) is None
-    assert as_map(torch.randn(2, 12, 3)) is not None  # 3 x 3 and three tokens more
-    assert as_map(torch.randn(2, 15, 3)) is None
-    assert as_map("logits") is None
+    assert torch.equal(as_map(behind, image), behind.permute(0, 3, 1, 2))
+    assert as_map(torch.randn(2, 12, 3), image) is not None  # 3 x 3 and three tokens more
+    assert as_map(torch.randn(2, 8), image) is as_map(torch.randn(2, 34, 3), image) is as_map("logits", image) is None
 
 
 class Attention(nn.Module):
@@ -334,17 +326,6 @@ def test_alone_in_a_batch_and_in_any_chunks(model, network, x, dtype, near):
     assert torch.equal(method.attribute(x, target), whole)
 
 
-def test_no_more_rows_than_asked_reach_the_model(model, network, x):
-    rows = []
-
-    def recording(v):
-        rows.append(len(v))
-        return model(v)
-
-    MaskNetwork(recording, network).attribute(x, 1, internal_batch_size=2)
-    assert set(rows) == {2}
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_models_are_known_again(model, network, x, dtype):
     wanted = MaskNetwork(model, network).attribute(x, 1)
@@ -381,47 +362,10 @@ def test_the_mask_has_a_derivative(model, network):
     assert not method.attribute(x.requires_grad_(), 1).requires_grad
 
 
-def test_nothing_is_left_behind(model, network, x):
-    model.layers[0].weight.requires_grad_(False)
-    calls = []
-
-    def failing(v):
-        calls.append(1)
-        if len(calls) > 2:
-            model(v)
-            raise KeyError("on purpose")
-        return model(v)
-
-    def snapshot():
-        hooks = [len(module._forward_hooks) for module in model.modules()]
-        flags = [(p.requires_grad, p.grad) for p in model.parameters()]
-        return hooks, flags, [module.training for module in [*model.modules(), *network.modules()]]
-
-    before, state, random = snapshot(), copy.deepcopy(model.state_dict()), torch.get_rng_state()
-    MaskNetwork(model, network).explain(x)
-    method = MaskNetwork(failing, network)
-    with pytest.raises(KeyError):
-        method.attribute(x, 1, internal_batch_size=2)
-    assert snapshot() == before
-    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
-    assert torch.equal(torch.get_rng_state(), random)
-
-
 def test_a_method_can_be_sent_elsewhere(model, network, x):
     method = MaskNetwork(model, network)
     wanted = method.attribute(x, 1)
     assert torch.equal(pickle.loads(pickle.dumps(method)).attribute(x, 1), wanted)
-
-
-def test_out_of_memory_halves_the_rows(model, network, x, caplog):
-    def small(v):
-        if len(v) > 2:
-            raise torch.OutOfMemoryError("no room")
-        return model(v)
-
-    found = MaskNetwork(small, network).attribute(x, 1, internal_batch_size=4)
-    torch.testing.assert_close(found, MaskNetwork(model, network).attribute(x, 1), rtol=1e-5, atol=1e-6)
-    assert "continuing with" in caplog.text
 
 
 # --- whose network it is ---
@@ -478,6 +422,10 @@ def test_bad_options_are_refused(model, network, x, tmp_path):
         MaskNetwork(model, network).attribute(x)
     with pytest.raises(ValueError, match="score must be finite"):
         MaskNetwork(lambda v: model(v) * float("nan"), network).attribute(x, 1)
+    with pytest.raises(ValueError, match="knows 3 classes, got a classifier with 5"):
+        MaskNetwork(lambda v: F.pad(model(v), (0, 2)), network).attribute(x, 1)
+    with pytest.raises(ValueError, match="one batch of images"):
+        MaskNetwork(model, network).attribute(torch.zeros(3, 4), 1)
 
 
 def test_files_that_are_no_mask_networks_are_refused(network, tmp_path):
@@ -637,26 +585,19 @@ def test_the_command_offers_what_the_recipe_takes(data, weights, tmp_path):
 
     with safe_open(tmp_path / "mask.safetensors", "pt") as file:
         notes = file.metadata()
-    told = {"steps_selector": "1", "steps_decoder": "1", "batch": "4", "width": "4", "lr": "0.002", "loss": "code"}
-    assert {name: notes[name] for name in told} == told
-    assert {each.name for each in fields(commands.MaskRecipe)} == {*told, "seed"}
+    wanted = {"steps_selector": "1", "steps_decoder": "1", "batch": "4", "width": "4", "lr": "0.002", "loss": "code"}
+    assert {name: notes[name] for name in wanted} == wanted
+    assert {each.name for each in fields(commands.MaskRecipe)} == {*wanted, "seed"}
     assert 0 <= float(notes["held_out_area"]) <= 1
 
 
-def test_a_loss_that_is_no_number_is_told(model):
+def test_a_loss_that_is_no_number_raises(model):
     job = training(model)
     nn.init.constant_(job.network.selector.weight, float("nan"))
     with pytest.raises(RuntimeError, match=r"must stay finite.*--lr"):
         job.advance()
     with pytest.raises(ValueError, match="Did you mean 'paper'"):
         MaskRecipe(loss="papers")
-
-
-def test_wording_of_what_the_shell_cannot_see():
-    with pytest.raises(ValueError, match="knows 3 classes, got a classifier with 5"):
-        _require_classes(5, 3)
-    with pytest.raises(ValueError, match="one batch of images"):
-        _require_images((3, 4), 1)
 
 
 def test_attention_is_not_taken_for_a_feature_map():

@@ -8,7 +8,7 @@ from layer_networks import averaging, close, images, seeded, transformer
 from torch import nn
 from torch.nn import functional as F
 
-from moreaugrad.methods.normgrad.normgrad import AGGREGATIONS, VARIANTS, NormGrad, stretch
+from moreaugrad.methods.normgrad import AGGREGATIONS, VARIANTS, NormGrad, stretch
 
 C = 3
 SIZES = {

@@ -9,7 +9,7 @@ from small_maps import maps
 
 from moreaugrad.metrics.localisation import energy_in_box, pointing_game, regions
 from moreaugrad.metrics.sparsity import active_groups, gini, hoyer, nonzero_share
-from moreaugrad.metrics.summary import Summary, class_average, summary
+from moreaugrad.metrics.summary import Summary, summary
 
 
 def rows(*lists):
@@ -205,10 +205,3 @@ def test_wrong_summaries_are_refused(options, error):
         summary([1.0, 2.0], **options)
     with pytest.raises(ValueError, match="one per image"):
         summary(torch.zeros(2, 2))
-
-
-def test_every_class_counts_alike():
-    hits, classes = torch.tensor([1.0, 1, 0, 0, torch.nan, 1]), torch.tensor([7, 7, 7, 7, 7, 2])
-    assert class_average(hits, classes) == pytest.approx((0.5 + 1) / 2)
-    with pytest.raises(ValueError, match="one per figure"):
-        class_average(hits, classes[:2])

@@ -100,16 +100,16 @@ def test_places_respect_sizes_and_mix_equals():
 
 
 def test_rows_that_reach_the_model_are_bounded_and_not_wasted():
-    seen = []
+    rows = []
 
     def model(v):
         assert not torch.is_grad_enabled()
-        seen.append(len(v))
+        rows.append(len(v))
         return linear(WEIGHT)(v)
 
     deletion(X, X, model, 1, internal_batch_size=5)
-    assert max(seen) <= 5
-    assert sum(seen) == 1 + 2 * 7  # distinct pixels need one order; one row told the number of classes
+    assert max(rows) <= 5
+    assert sum(rows) == 1 + 2 * 7  # distinct pixels need one order; one row gave the number of classes
     torch.testing.assert_close(
         deletion(X, X, model, 1, internal_batch_size=1), deletion(X, X, model, 1, internal_batch_size=999)
     )

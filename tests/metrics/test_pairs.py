@@ -25,7 +25,7 @@ def rows(*lists):
     return torch.tensor(lists, dtype=torch.float64)
 
 
-def test_distance_ignores_scale_and_knows_the_sign_if_told():
+def test_distance_ignores_scale_and_the_sign_unless_signed():
     a = maps(0)
     assert (normalised_distance(a, 3.7 * a) < 1e-14).all()
     assert (normalised_distance(a, -2 * a) < 1e-14).all()

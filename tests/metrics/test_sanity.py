@@ -47,24 +47,24 @@ def test_an_explainer_blind_to_the_model_is_caught():
 
 
 def test_cascades_and_single_layers_by_hand():
-    """Weights seen by the explainer: which layers differ from the user's at each stage."""
+    """Weights that reach the explainer: which layers differ from the user's at each stage."""
     model, x = net(), maps(0)
     wanted = dict(model.named_parameters())
     for mode, stages in {
         "cascading": [set(), {"last"}, {"last"}, {"last", "first"}],  # batch norm is constant when new: nothing to draw
         "independent": [set(), {"last"}, set(), {"first"}],
     }.items():
-        seen = []
+        reached = []
 
-        def factory(twin, seen=seen):
+        def factory(twin, reached=reached):
             assert twin is not model
             changed = {name.split(".")[0] for name, p in twin.named_parameters() if not torch.equal(p, wanted[name])}
-            seen.append(changed)
+            reached.append(changed)
             return gradients(twin)
 
         found = model_randomisation(factory, model, x, mode=mode)
         assert found.layers == ("last", "norm", "first")
-        assert seen == stages
+        assert reached == stages
     assert torch.equal(found.similarity[:, 1], torch.ones(3).double())
 
 

@@ -7,12 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from training_data import (
-    NAMES,
-    WNIDS,
-    noisy,
-    same_tensors,
-)
+from training_data import NAMES, WNIDS, noisy, same_tensors
 
 from moreaugrad.models import embedded, load_model
 from moreaugrad.training.recipes import FineTuningRecipe, initial_network

@@ -126,14 +126,8 @@ def test_own_preprocessing_is_used_and_understood():
     x, crop = view.apply(picture)
     assert torch.equal(x, own(picture))
     assert (np.asarray(crop) == np.asarray(steps[0](picture))).all()
-
-
-def test_own_preprocessing_of_one_channel():
-    from torchvision import transforms as t
-
-    view = view_from_function(t.Compose([t.Grayscale(), t.Resize((9, 9)), t.ToTensor()]))
-    x, crop = view.apply(photo(30, 30))
-    assert (x.shape, crop.mode) == ((1, 9, 9), "RGB")
+    x, crop = view_from_function(t.Compose([t.Grayscale(), *steps[:2]])).apply(picture)
+    assert (x.shape, crop.mode) == ((1, 20, 24), "RGB")
 
 
 @pytest.mark.parametrize(
@@ -183,50 +177,6 @@ def test_packaged_tensors_must_follow_the_order_of_layers(lite):
     swapped = dict(reversed(state.items()))
     with pytest.raises(ValueError, match=r"_fc.bias \(1000,\) where conv_stem.weight \(32, 3, 3, 3\) belongs"):
         copy_in_order(lite.network, swapped)
-
-
-def test_softplus_resnet_is_the_described_one():
-    model = load_model("resnet18_softplus")
-    assert sum(parameter.numel() for parameter in model.parameters()) == 11_173_962
-    calls = {name: 0 for name, module in model.named_modules() if isinstance(module, nn.Softplus)}
-    shapes = {}
-
-    def count(name):
-        def hook(module, inputs, output):
-            calls[name] += 1
-            shapes[name] = tuple(output.shape)
-
-        return hook
-
-    for name, module in model.named_modules():
-        if name in calls:
-            module.register_forward_hook(count(name))
-    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
-    assert len(calls) == 17
-    assert set(calls.values()) == {1}
-    assert shapes["network.layer4.1.act2"] == (2, 512, 4, 4)
-    assert model.labels[3] == "cat"
-
-
-def test_softplus_resnet_has_a_second_derivative():
-    network = ResNet18().eval()
-    x = torch.randn(1, 3, 32, 32, requires_grad=True)
-    (first,) = torch.autograd.grad(network(x)[:, 0].sum(), x, create_graph=True)
-    (second,) = torch.autograd.grad(first.square().sum(), x)
-    assert second.abs().max() > 0
-
-
-def test_steep_softplus_is_relu():
-    steep = ResNet18(beta=1e4).eval()
-    relu = ResNet18().eval()
-    relu.load_state_dict(steep.state_dict())
-    for module in list(relu.modules()):
-        for name, child in list(module.named_children()):
-            if isinstance(child, nn.Softplus):
-                setattr(module, name, nn.ReLU())
-    x = torch.randn(2, 3, 32, 32)
-    with torch.no_grad():
-        torch.testing.assert_close(steep(x), relu(x), atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["timm/resnet18", "torchvision/resnet18", "resnet18_softplus"])
@@ -432,7 +382,3 @@ def test_hugging_face_folder(tmp_path):
     again = load_model(f"hf/{tmp_path}", weights=tmp_path / "model.safetensors")
     with torch.no_grad():
         torch.testing.assert_close(again(x), model(x))
-
-
-def test_every_listed_model_has_a_maker():
-    assert all(callable(entry.load()) for entry in MODELS.values())

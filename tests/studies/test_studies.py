@@ -13,11 +13,12 @@ from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.metrics import METRICS
+from moreaugrad.model import surgery
 from moreaugrad.studies import run, runner, summary
 from moreaugrad.studies.plan import Cell, Study
 from moreaugrad.studies.resumable_csv import ResumableCsv, format_value, parse_value
 from moreaugrad.studies.run import run_study
-from moreaugrad.studies.setup import BudgetedMethod, assign_options, make_attack, slope
+from moreaugrad.studies.setup import BudgetedMethod, assign_options, make_attack
 from moreaugrad.studies.sources import TensorSource
 
 EPSILON = 2.0
@@ -46,20 +47,16 @@ SPARSE = {"method": "sparse_moreau", "sparsity": 0.2}
 
 
 def small(**changes):
-    told = {
-        "methods": {"gradient": {}, "smoothgrad": {}, "sparse": SPARSE},
-        "attacks": {"topk": {"steps": 2}},
-        "epsilons": (EPSILON,),
-        "modes": ("frozen", "implicit:2x8"),
-        "budget": 32,
-        "attack_budget": 16,
-    }
-    return Study(**told | changes)
+    terms = {"methods": {"gradient": {}, "smoothgrad": {}, "sparse": SPARSE}, "attacks": {"topk": {"steps": 2}}}
+    terms |= {"epsilons": (EPSILON,), "modes": ("frozen", "implicit:2x8"), "budget": 32, "attack_budget": 16}
+    return Study(**terms | changes)
 
 
-@pytest.fixture(autouse=True)
-def _blocks_of_two(monkeypatch):
-    monkeypatch.setattr(runner, "TOGETHER", (2, 2))
+@pytest.fixture(autouse=True, scope="module")
+def _blocks_of_two():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "TOGETHER", (2, 2))
+        yield
 
 
 @pytest.fixture
@@ -70,14 +67,10 @@ def _undrawn(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A folder with a whole study, and how it stands."""
-    before = runner.TOGETHER
-    runner.TOGETHER = (2, 2)
+def finished(_blocks_of_two, tmp_path_factory):
+    """A folder with a whole study, and its result."""
     out = tmp_path_factory.mktemp("study")
-    result = run_study(small(), Counted(), X, out)
-    runner.TOGETHER = before
-    return out, result
+    return out, run_study(small(), Counted(), X, out)
 
 
 def lines(text):
@@ -102,9 +95,9 @@ def test_one_row_per_image_and_cell_in_a_fixed_order(finished):
         Cell("sparse"),
         *(Cell("sparse", "topk", EPSILON, mode) for mode in ("frozen", "implicit:2x8", "strongest")),
     ]
-    blocks = [(0, 1), (2,)]
+    blocks = ["01", "2"]
     wanted = [
-        (str(number), str(number), cell.method, cell.attack, "l2", repr(cell.epsilon), cell.mode)
+        (number, number, cell.method, cell.attack, "l2", repr(cell.epsilon), cell.mode)
         for block in blocks
         for cell in cells
         for number in block
@@ -128,7 +121,7 @@ def test_rows_say_what_the_model_and_the_attack_say(finished):
             assert (row["objective"] < row["objective_before"]) == row["success"]
 
 
-def test_budgets_are_equal_and_told(finished):
+def test_budgets_are_equal_and_reported(finished):
     rows = finished[1].rows
     spent = {label: {row["map_gradients"] for row in chosen(rows, method=label)} for label in small().methods}
     assert spent == {"gradient": {1}, "smoothgrad": {32}, "sparse": {32}}
@@ -177,8 +170,8 @@ def test_strongest_rows_are_made_of_the_modes(finished):
 
 
 def row(mode, distance, shared, valid=True, **more):
-    told = {"mode": mode, "normalised_distance": distance, "topk_intersection": shared, "valid": valid}
-    return told | {"attack_gradients": 10, "seconds": 1.0, "l2": distance, "winner": None} | more
+    facts = {"mode": mode, "normalised_distance": distance, "topk_intersection": shared, "valid": valid}
+    return facts | {"attack_gradients": 10, "seconds": 1.0, "l2": distance, "winner": None} | more
 
 
 PAIR = ("normalised_distance", "topk_intersection")
@@ -193,20 +186,15 @@ PAIR = ("normalised_distance", "topk_intersection")
         ([row("a", 0.0, 1.0, valid=False), row("b", 0.1, 0.8, valid=False)], "b", 0.1, 0.8, False),
         ([row("a", math.nan, 0.9), row("b", 0.1, math.nan)], "b", 0.1, 0.9, True),  # NaN says nothing
         ([row("a", 0.3, 0.9), row("b", 0.3, 0.8)], "a", 0.3, 0.8, True),  # the first of equal ones
+        ([row("a", math.nan, 1.0), row("b", math.nan, 0.5)], "a", math.nan, 0.5, True),
     ],
 )
 def test_strongest_by_hand(rows, winner, distance, shared, valid):
     best = summary.choose_strongest(rows, PAIR)
-    assert (best["winner"], best["normalised_distance"], best["topk_intersection"]) == (winner, distance, shared)
-    assert (best["mode"], best["valid"]) == ("strongest", valid)
+    assert [best[name] for name in PAIR] == pytest.approx([distance, shared], rel=0, abs=0, nan_ok=True)
+    assert (best["winner"], best["mode"], best["valid"]) == (winner, "strongest", valid)
     assert best["attack_gradients"] == 20
-    assert best["l2"] == next(each["l2"] for each in rows if each["mode"] == winner)
-
-
-def test_strongest_of_nothing_defined_is_not_defined():
-    best = summary.choose_strongest([row("a", math.nan, 1.0), row("b", math.nan, 0.5)], PAIR)
-    assert math.isnan(best["normalised_distance"])
-    assert best["topk_intersection"] == 0.5
+    assert best["l2"] is next(each["l2"] for each in rows if each["mode"] == winner)
 
 
 def test_table_by_hand():
@@ -238,62 +226,48 @@ def test_tables_hold_what_the_rows_say(finished):
             assert int(line["n"]) == 3
 
 
-# going on
+# resuming
 
 
-def prepared(finished, tmp_path, text):
-    out = tmp_path / "again"
-    out.mkdir(exist_ok=True)
+def resume(finished, out, text):
+    """Runs the study in a folder whose rows are `text`; the rows must end as those of the whole study."""
     (out / "study.json").write_bytes((finished[0] / "study.json").read_bytes())
     (out / "rows.csv").write_text(text)
-    return out
+    assert run_study(small(), Counted(), X, out).finished
+    assert untimed(out / "rows.csv") == untimed(finished[0] / "rows.csv")
 
 
-def cell_ends(finished):
-    """Where the text of each cell ends."""
-    text = (finished[0] / "rows.csv").read_text()
-    whole = text.splitlines(keepends=True)
-    ends, at = [], 1
-    for size in [2] * 10 + [1] * 10:
-        at += size
-        ends.append(sum(map(len, whole[:at])))
-    assert ends[-1] == len(text)
-    return text, ends
+def cells_of(finished, done):
+    """The text of the first cells: ten of two images, then ten of one."""
+    lines = (finished[0] / "rows.csv").read_text().splitlines(keepends=True)
+    assert len(lines) == 1 + 2 * 10 + 10
+    return "".join(lines[: 1 + min(2 * done, 10 + done)])
 
 
 @pytest.mark.usefixtures("_undrawn")
 @pytest.mark.parametrize("done", range(20))
 def test_a_study_killed_after_any_cell_ends_the_same(finished, tmp_path, done, monkeypatch):
-    text, ends = cell_ends(finished)
-    out = prepared(finished, tmp_path, text[: ends[done]])
     measured = []
     plain = runner.StudyRunner.measure
     monkeypatch.setattr(
         runner.StudyRunner, "measure", lambda self, *args: measured.append(args[1]) or plain(self, *args)
     )
-    assert run_study(small(), Counted(), X, out).finished
+    resume(finished, tmp_path, cells_of(finished, done + 1))
     assert len(measured) == 19 - done
-    assert untimed(out / "rows.csv") == untimed(finished[0] / "rows.csv")
-    assert (out / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
+    assert (tmp_path / "table.csv").read_bytes() == (finished[0] / "table.csv").read_bytes()
 
 
 @pytest.mark.usefixtures("_undrawn")
 @pytest.mark.parametrize("cut", [5, -1, -40, -400, 0.5, 0.77])
 def test_half_written_lines_are_repaired(finished, tmp_path, cut):
-    text = (finished[0] / "rows.csv").read_text()
-    place = int(cut * len(text)) if isinstance(cut, float) else cut
-    out = prepared(finished, tmp_path, text[:place])
-    run_study(small(), Counted(), X, out)
-    assert untimed(out / "rows.csv") == untimed(finished[0] / "rows.csv")
+    text = cells_of(finished, 20)
+    resume(finished, tmp_path, text[: int(cut * len(text)) if isinstance(cut, float) else cut])
 
 
 @pytest.mark.usefixtures("_undrawn")
 @pytest.mark.parametrize("junk", ["\0\0\0\n", "1,2\n", "9,9,gradient\n", '"open,quote\n'])
 def test_what_is_no_row_of_the_plan_is_dropped(finished, tmp_path, junk):
-    text, ends = cell_ends(finished)
-    out = prepared(finished, tmp_path, text[: ends[12]] + junk)
-    run_study(small(), Counted(), X, out)
-    assert untimed(out / "rows.csv") == untimed(finished[0] / "rows.csv")
+    resume(finished, tmp_path, cells_of(finished, 13) + junk)
 
 
 @pytest.mark.usefixtures("_undrawn")
@@ -342,7 +316,7 @@ def test_minutes_stop_it_after_a_cell_and_every_run_gets_on(tmp_path):
 )
 def test_another_configuration_is_refused_and_nothing_is_touched(finished, changed, words):
     before = {path.name: path.read_bytes() for path in finished[0].iterdir()}
-    with pytest.raises(ValueError, match="goes on with the configuration it began with") as error:
+    with pytest.raises(ValueError, match="must be resumed with the configuration it began with") as error:
         run_study(small(**changed.get("study", {})), changed.get("model", Counted()), changed.get("x", X), finished[0])
     assert f"got {words} = " in str(error.value)
     assert {path.name: path.read_bytes() for path in finished[0].iterdir()} == before
@@ -373,7 +347,7 @@ def test_study_json_says_how_it_was_made(finished):
     (run,) = found["runs"]
     assert run["versions"]["torch"] == version("torch")
     assert run["device"].startswith("cpu")
-    assert run["methods"]["sparse"]["rho"] == mg.SparseMoreauGrad(None).rho  # by default, so the study does not tell it
+    assert run["methods"]["sparse"]["rho"] == mg.SparseMoreauGrad(None).rho  # a default, which the study leaves out
     assert run["methods"]["sparse"]["budget"] == small().budget
     assert found["configuration"]["device"] == "cpu"
 
@@ -429,6 +403,16 @@ def test_maps_too_small_for_a_metric_are_refused_before_any_work(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("_undrawn")
+def test_a_study_prepares_the_network_once(tmp_path, monkeypatch):
+    folds = []
+    fold = surgery.fold_batch_norms
+    monkeypatch.setattr(surgery, "fold_batch_norms", lambda *args: folds.append(args) or fold(*args))
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Softplus(), nn.Flatten(), nn.Linear(400, 3))
+    assert run_study(small(), model.eval().requires_grad_(False), X, tmp_path).finished
+    assert len(folds) == 1
+
+
 # terms
 
 
@@ -445,15 +429,8 @@ def test_noises_of_attack_and_judges_never_meet():
     assert BudgetedMethod("moreau", 64, 16).make_attacked(model, "unrolled:3x8").slope == mg.Unrolled(3, 8)
 
 
-def test_modes_are_words():
-    assert slope("frozen") == mg.Frozen()
-    assert slope("implicit:5x16") == mg.Implicit(5, 16)
-
-
-def test_a_study_from_names_gives_steps_to_the_attacks_that_take_them():
-    study = Study.of("gradient, moreau", "topk,noise", steps=4, epsilons=(1, 2))
-    assert study.methods == {"gradient": {}, "moreau": {}}
-    assert study.attacks == {"topk": {"steps": 4, "restarts": 1}, "noise": {}}
+def test_a_method_is_attacked_along_every_derivative_it_has():
+    study = Study({"gradient": {}, "moreau": {}}, {"topk": {}, "noise": {}}, epsilons=(1, 2))
     assert study.modes_of("gradient", "topk") == ("exact",)
     assert study.modes_of("moreau", "topk") == ("frozen", "unrolled", "implicit")
     assert study.modes_of("moreau", "noise") == ("none",)

@@ -25,14 +25,12 @@ def coloured(images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return pixels.astype(np.uint8), labels.astype(np.uint8)
 
 
-def small_arrays() -> Arrays:
-    return Arrays(*coloured(128, 0), *coloured(60, 1))
+ARRAYS = Arrays(*coloured(128, 0), *coloured(60, 1))
 
 
 def save_arrays(path: str | Path, **changes: np.ndarray | None) -> None:
     """The small arrays as a data file; None leaves one out."""
-    small = small_arrays()
-    found = {name: getattr(small, name) for name in ("x_train", "y_train", "x_test", "y_test")} | changes
+    found = {name: getattr(ARRAYS, name) for name in ("x_train", "y_train", "x_test", "y_test")} | changes
     np.savez(path, **{name: value for name, value in found.items() if value is not None})
 
 

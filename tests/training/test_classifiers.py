@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from training_data import CPU, WNIDS, assert_first_step, make_tiny_imagenet, same_tensors, save_arrays, small_arrays
+from training_data import ARRAYS, CPU, WNIDS, assert_first_step, make_tiny_imagenet, same_tensors, save_arrays
 
 import moreaugrad as mg
 from moreaugrad.data.arrays import Arrays
 from moreaugrad.training import classifiers
 from moreaugrad.training.augment import crop_and_flip, normalise, zoom_and_flip
-from moreaugrad.training.classifiers import ClassifierTrainer, Noise, accuracy, read_tiny_arrays, train_tiny_imagenet
+from moreaugrad.training.classifiers import (
+    ClassifierTrainer,
+    accuracy,
+    add_noise,
+    train_tiny_imagenet,
+)
 from moreaugrad.training.recipes import FineTuningRecipe, LipschitzRecipe, ResNetRecipe
 from moreaugrad.training.trainer import TrainingJob
 
 TINY = ResNetRecipe(width=2, batch=32, epochs=2, lr=0.1)
-
-
-@pytest.fixture(scope="module")
-def arrays() -> Arrays:
-    return small_arrays()
 
 
 def test_rate_rises_then_falls_to_zero():
@@ -37,12 +37,12 @@ def test_rate_rises_then_falls_to_zero():
     assert ResNetRecipe(epochs=1, warm_up=0).rate(0) == pytest.approx(0.2)
 
 
-def test_training_is_a_function_of_the_seed_and_leaves_random_states(arrays):
+def test_training_is_a_function_of_the_seed_and_leaves_random_states():
     torch.rand(1)
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     runs = []
     for seed in (0, 0, 1):
-        one = ClassifierTrainer(ResNetRecipe(width=2, batch=32, epochs=1, seed=seed), arrays, CPU)
+        one = ClassifierTrainer(ResNetRecipe(width=2, batch=32, epochs=1, seed=seed), ARRAYS, CPU)
         one.advance()
         runs.append(one.network.state_dict())
     assert torch.equal(torch.get_rng_state(), before[0])
@@ -52,20 +52,10 @@ def test_training_is_a_function_of_the_seed_and_leaves_random_states(arrays):
     assert not same_tensors(runs[0], runs[2])
 
 
-def test_fine_tuning_leaves_random_states(tmp_path):
-    torch.rand(1)
-    before = torch.get_rng_state(), random.getstate()
-    small = read_tiny_arrays(make_tiny_imagenet(tmp_path / "data", train=4))
-    training = ClassifierTrainer(FineTuningRecipe(wnids=WNIDS, size=32, batch=16, epochs=1), small, CPU)
-    training.advance()
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert random.getstate() == before[1]
-
-
-def test_one_step_is_the_written_out_one(arrays):
+def test_one_step_is_the_written_out_one():
     """One batch, warm-up none: w - lr (1 + m) (gradient + decay w), the first step of Nesterov."""
     recipe = ResNetRecipe(width=2, batch=128, epochs=1, warm_up=0, weight_decay=0.1)
-    training, twin = (ClassifierTrainer(recipe, arrays, CPU) for _ in range(2))
+    training, twin = (ClassifierTrainer(recipe, ARRAYS, CPU) for _ in range(2))
     order = torch.randperm(128, generator=twin.generator)
     x = normalise(crop_and_flip(twin.x[order], twin.generator), recipe.scale)
     loss = torch.nn.functional.cross_entropy(twin.network.train()(x), twin.y[order])
@@ -85,10 +75,10 @@ def test_one_step_of_fine_tuning_is_the_written_out_one():
     assert_first_step(training, twin, loss, rtol=1e-3, atol=1e-5)
 
 
-def test_the_loss_is_that_of_hotter_logits(arrays):
+def test_the_loss_is_that_of_hotter_logits():
     """One batch, one step: the loss written out."""
     recipe = LipschitzRecipe(widths=(6,), depth=1, epochs=1, batch=128, temperature=7.0)
-    training, twin = (ClassifierTrainer(recipe, arrays, CPU) for _ in range(2))
+    training, twin = (ClassifierTrainer(recipe, ARRAYS, CPU) for _ in range(2))
     order = torch.randperm(128, generator=twin.generator)
     x = crop_and_flip(twin.x[order], twin.generator).permute(0, 3, 1, 2) / 255 - 0.5
     logits = 7 * twin.network(x).detach()
@@ -96,7 +86,7 @@ def test_the_loss_is_that_of_hotter_logits(arrays):
     assert training.advance()["train_loss"] == pytest.approx(float(wanted), abs=1e-5)
 
 
-def test_a_network_that_cannot_be_compiled_is_trained_as_it_is(arrays, monkeypatch, caplog):
+def test_a_network_that_cannot_be_compiled_is_trained_as_it_is(monkeypatch, caplog):
     def broken(network, **options):
         def forward(x):
             network(x)  # moves the statistics of batch norm before it fails
@@ -104,24 +94,24 @@ def test_a_network_that_cannot_be_compiled_is_trained_as_it_is(arrays, monkeypat
 
         return forward
 
-    plain = ClassifierTrainer(TINY, arrays, CPU)
+    plain = ClassifierTrainer(TINY, ARRAYS, CPU)
     monkeypatch.setattr(torch, "compile", broken)
-    training = ClassifierTrainer(TINY, arrays, CPU, compile=True)
+    training = ClassifierTrainer(TINY, ARRAYS, CPU, compile=True)
     assert "cannot be compiled (RuntimeError: no compiler)" in caplog.text
     plain.advance()
     training.advance()
     assert same_tensors(plain.network.state_dict(), training.network.state_dict())
 
 
-def test_accuracy_counts_over_several_calls(arrays):
-    network = ClassifierTrainer(TINY, arrays, CPU).network
-    x, y = torch.from_numpy(np.tile(arrays.x_test, (10, 1, 1, 1))), torch.from_numpy(np.tile(arrays.y_test, 10)).long()
-    assert accuracy(network, x, y, TINY.scale) == accuracy(network, x[:60], y[:60], TINY.scale)
+def test_accuracy_counts_over_several_calls():
+    network = ClassifierTrainer(TINY, ARRAYS, CPU).network
+    x, y = torch.from_numpy(np.tile(ARRAYS.x_test, (10, 1, 1, 1))), torch.from_numpy(np.tile(ARRAYS.y_test, 10)).long()
+    assert accuracy(network, x, y, TINY) == accuracy(network, x[:60], y[:60], TINY)
     with torch.no_grad():
-        assert accuracy(network, x, network.eval()(normalise(x, ResNetRecipe.scale)).argmax(1), TINY.scale) == 1
+        assert accuracy(network, x, network.eval()(normalise(x, ResNetRecipe.scale)).argmax(1), TINY) == 1
 
 
-def test_accuracy_under_noise_is_one_draw_per_image(arrays):
+def test_accuracy_under_noise_is_one_draw_per_image():
     """A network that knows no images but the size of the noise."""
 
     class Loud(nn.Module):
@@ -129,12 +119,11 @@ def test_accuracy_under_noise_is_one_draw_per_image(arrays):
             loud = (x.flatten(1).std(1) > 1).double()
             return torch.stack([1 - loud, loud], 1)
 
-    x, y = torch.from_numpy(arrays.x_test), torch.ones(60, dtype=torch.long)
-    noise = Noise(3.0, torch.Generator().manual_seed(0))
-    assert accuracy(Loud(), x, y, LipschitzRecipe.scale) == 0
-    assert accuracy(Loud(), x, y, LipschitzRecipe.scale, noise) == 1
-    shape = torch.zeros(50, 3, 32, 32)
-    drawn = noise.add_to(shape)
+    x, y = torch.from_numpy(ARRAYS.x_test), torch.ones(60, dtype=torch.long)
+    recipe, noise = LipschitzRecipe(noise_sigma=3.0), torch.Generator().manual_seed(0)
+    assert accuracy(Loud(), x, y, recipe) == 0
+    assert accuracy(Loud(), x, y, recipe, noise) == 1
+    drawn = add_noise(torch.zeros(50, 3, 32, 32), 3.0, noise)
     assert float(drawn.std()) == pytest.approx(3, rel=0.01)
     assert not torch.equal(drawn[0], drawn[1])
     assert abs(float((drawn[0] * drawn[1]).mean())) < 0.9  # 5 standard deviations

@@ -11,10 +11,9 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from training_data import WNIDS, log_lines, make_tiny_imagenet, metadata, same_tensors, save_arrays, small_arrays
+from training_data import ARRAYS, WNIDS, log_lines, make_tiny_imagenet, metadata, same_tensors, save_arrays
 
 import moreaugrad as mg
-from moreaugrad.data.arrays import Arrays
 from moreaugrad.data.images import read_image
 from moreaugrad.model.lipschitz_bounds import lipschitz_bounds
 from moreaugrad.models import load_model
@@ -22,7 +21,7 @@ from moreaugrad.training import trainer
 from moreaugrad.training.augment import normalise
 from moreaugrad.training.classifiers import ClassifierTrainer
 from moreaugrad.training.recipes import LipschitzRecipe, ResNetRecipe
-from moreaugrad.training.trainer import TrainingFiles
+from moreaugrad.training.trainer import training_files
 
 SMALL = ["cifar10", "--data", "tiny.npz", "--width", "2", "--batch", "32", "--epochs", "4", "--lr", "0.1"]
 LIPSCHITZ = [
@@ -31,11 +30,6 @@ LIPSCHITZ = [
 ]
 TINY_IMAGENET = ["tiny-imagenet", "--data", "whole", "--size", "32", "--batch", "8", "--epochs", "3", "--lr", "0.01"]
 COMMANDS = {"resnet18": [*SMALL, "--noise-sigma", "0.1"], "lipschitz": LIPSCHITZ, "efficientnet": TINY_IMAGENET}
-
-
-@pytest.fixture(scope="module")
-def arrays() -> Arrays:
-    return small_arrays()
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +47,7 @@ def train(run, tmp_path, monkeypatch, whole):
     return lambda command, *options: run("train", *command, "--out", "net", *options)
 
 
-def test_a_resnet_learns_and_the_file_holds_what_was_measured(train, arrays):
+def test_a_resnet_learns_and_the_file_holds_what_was_measured(train):
     code, out, err = train(SMALL, "--width", "4", "--epochs", "12", "--noise-sigma", "0.1", "--beta", "2")
     assert (code, err) == (0, "")
     assert len(out.splitlines()) == 13
@@ -72,13 +66,13 @@ def test_a_resnet_learns_and_the_file_holds_what_was_measured(train, arrays):
     model = load_model("resnet18_softplus", weights="net.safetensors")
     assert model.network.act1.beta == 2
     assert model.labels[3] == "cat"
-    x = torch.stack([model.preprocess(Image.fromarray(pixels)) for pixels in arrays.x_test])
-    torch.testing.assert_close(x, normalise(torch.from_numpy(arrays.x_test), ResNetRecipe.scale), rtol=0, atol=0)
-    right = (model(x).argmax(1).numpy() == arrays.y_test).mean()
+    x = torch.stack([model.preprocess(Image.fromarray(pixels)) for pixels in ARRAYS.x_test])
+    torch.testing.assert_close(x, normalise(torch.from_numpy(ARRAYS.x_test), ResNetRecipe.scale), rtol=0, atol=0)
+    right = (model(x).argmax(1).numpy() == ARRAYS.y_test).mean()
     assert right == pytest.approx(float(stated["accuracy_stored"]), abs=1e-4)
 
 
-def test_the_command_trains_a_network_of_constant_one(train, arrays):
+def test_the_command_trains_a_network_of_constant_one(train):
     code, out, err = train(LIPSCHITZ, "--epochs", "8", "--tau", "0.3", "--temperature", "5")
     assert (code, err) == (0, "")
     assert "% under noise" in out
@@ -95,9 +89,9 @@ def test_the_command_trains_a_network_of_constant_one(train, arrays):
     assert not any("parametrizations" in name for name, _ in model.named_modules())
     for c in range(10):
         assert 0.99 < lipschitz_bounds(model, of=c).lipschitz <= 1 + 1e-9
-    x = torch.stack([model.preprocess(Image.fromarray(pixels)) for pixels in arrays.x_test])
-    torch.testing.assert_close(x, normalise(torch.from_numpy(arrays.x_test), LipschitzRecipe.scale), rtol=0, atol=0)
-    right = (model(x).argmax(1).numpy() == arrays.y_test).mean()
+    x = torch.stack([model.preprocess(Image.fromarray(pixels)) for pixels in ARRAYS.x_test])
+    torch.testing.assert_close(x, normalise(torch.from_numpy(ARRAYS.x_test), LipschitzRecipe.scale), rtol=0, atol=0)
+    right = (model(x).argmax(1).numpy() == ARRAYS.y_test).mean()
     assert right == pytest.approx(float(notes["accuracy_stored"]), abs=1e-4)
     assert right > 0.9
     assert float(notes["accuracy_noisy_stored"]) > 0.8
@@ -178,8 +172,8 @@ def test_a_killed_process_loses_only_what_came_after_its_checkpoint(train, monke
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_checkpoint_of_other_options_is_refused(train, arrays, option, stated):
-    save_arrays("other.npz", y_train=arrays.y_train[::-1])
+def test_a_checkpoint_of_other_options_is_refused(train, option, stated):
+    save_arrays("other.npz", y_train=ARRAYS.y_train[::-1])
     train(SMALL, "--limit-seconds", "0")
     before = Path("net.checkpoint.pt").read_bytes()
     code, out, err = train(SMALL, *option)
@@ -255,12 +249,8 @@ def test_a_broken_picture_is_named_by_the_command(train, whole):
 
 
 def test_files_lie_beside_each_other(tmp_path):
-    files = TrainingFiles.at(tmp_path / "new" / "net.v2")
-    assert [path.name for path in (files.weights, files.checkpoint, files.log)] == [
-        "net.v2.safetensors",
-        "net.v2.checkpoint.pt",
-        "net.v2.log.jsonl",
-    ]
+    names = ["net.v2.safetensors", "net.v2.checkpoint.pt", "net.v2.log.jsonl"]
+    assert [path.name for path in training_files(tmp_path / "new" / "net.v2")] == names
 
 
 @pytest.mark.parametrize(

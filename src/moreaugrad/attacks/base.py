@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -30,6 +31,21 @@ class AttackedModel:
     method: Any = None
     surrogate: Any = None  # the method on the network that is differentiated
     exact: bool = True  # whether that network computes what the attacked one does
+    goal: Int[Tensor, "n"] | None = None  # class that it shall predict, where the class is attacked
+
+    @property
+    def pushed(self) -> Int[Tensor, "n"]:
+        """The class whose score an attack on the class pushes: up where it is a goal, else down."""
+        return self.target if self.goal is None else self.goal
+
+    @property
+    def sign(self) -> int:
+        """1 where that score goes down, -1 where it goes up."""
+        return 1 if self.goal is None else -1
+
+    def is_fooled(self, predicted: Int[Tensor, "n"]) -> Flags:
+        """Whether the model predicts what an attack on the class wants."""
+        return (predicted == self.pushed) == (self.goal is not None)
 
     def predict(self, x: Images) -> Int[Tensor, "n"]:
         return predict_logits(self.network, x).argmax(1)
@@ -67,13 +83,13 @@ def predict_logits(network: Any, x: Images) -> Float[Tensor, "n k"]:
 class Attack:
     """Base of all attacks: finds x' with |x' - x| <= epsilon inside the box of valid images, by `perturb`.
 
-    A new attack is a subclass that is a frozen dataclass (`eq=False`) and defines
-    `run(ball, model, watch) -> AttackResult`: search in `ball` (its `x` are the clean inputs, `project` brings any
-    point back), ask `model` for predictions, call `watch(step, total, info)` now and then, end with
+    A new attack is a frozen dataclass (`eq=False`) that defines `run(ball, model, watch) -> AttackResult`: search in
+    `ball` (its `x` are the clean inputs, `project` brings any point back), ask `model` for predictions, call
+    `watch(step, total, info)` now and then, end with
     `return self.make_result(ball, model, points, success, objective, trace, gradients_spent)`.
     It may override `check_inputs(x)`, `choose_classes(target, logits)` and `make_model(x, target, logits)`, and set
-    the class attributes `norms` and `unbounded` (whether epsilon may be infinite). A table needs one line for it, or
-    `register("attack", name)`. Attacks on maps are shorter to write as subclasses of `MapAttack`.
+    the class attributes `norms` and `unbounded` (whether epsilon may be infinite). `register("attack", name)` gives it
+    a name. Attacks on maps are shorter to write as subclasses of `MapAttack`.
 
     Args:
         attacked: the method whose map is attacked, or the model, in evaluation mode, where no map is meant.
@@ -103,6 +119,21 @@ class Attack:
         validate.one_of("norm", self.norm, dict.fromkeys(self.norms))
         validate.at_least("seed", self.seed, 0)
         _check_box(self.box)
+
+    def check_options(self, positive: str = "", not_negative: str = "", counts: str = "", flags: str = "") -> None:
+        """Refuses options, named by words, of another type or sign; None passes where it is the default."""
+
+        def check_flag(name: str, given: object) -> None:
+            if not isinstance(given, bool):
+                raise TypeError(f"{name} must be True or False, got {given!r}")
+
+        checks: list[Callable[[str, Any], None]]
+        checks = [validate.positive, validate.not_negative, partial(validate.at_least, least=1), check_flag]
+        for names, check in zip((positive, not_negative, counts, flags), checks, strict=True):
+            for name in names.split():
+                given = getattr(self, name)
+                if given is not None or getattr(type(self), name, "") is not None:  # the class holds the default
+                    check(name, given)
 
     @property
     def network(self) -> Any:

@@ -65,15 +65,14 @@ class Ball:
 
     def random_point(self, seed: int, draw: int, surface: bool = True) -> Images:
         """A uniform point on the sphere, or in the ball; the same direction for all images of a batch."""
-        shape = tuple(self.x.shape[1:])
-        towards = antithetic(shape, 1, independent_seed(seed, 0), draw, self.x)
+        towards = antithetic(tuple(self.x.shape[1:]), 1, independent_seed(seed, 0), draw, self.x)
         if self.norm == "linf":  # normal to uniform in (-1, 1), or its sign for the corners
             towards = towards.sign() if surface else torch.erf(towards / 2**0.5)
         else:
-            towards = towards / norm(towards).view(-1, *[1] * len(shape))
-            inner = antithetic((1,), 1, independent_seed(seed, 1), draw, self.x).div(2**0.5).erf().abs()
-            inner = inner.pow(1 / self.x[0].numel())
-            towards = towards if surface else towards * inner.view(-1, *[1] * len(shape))
+            towards = towards / spread(norm(towards), towards)
+            if not surface:
+                inner = antithetic((1,), 1, independent_seed(seed, 1), draw, self.x).div(2**0.5).erf().abs()
+                towards = towards * spread(inner[:, 0].pow(1 / self.x[0].numel()), towards)
         return self.shift((self.epsilon * towards).expand_as(self.x))
 
 

@@ -14,9 +14,8 @@ from torch import Tensor
 from moreaugrad import validate
 from moreaugrad.attacks.base import AttackedModel, Maps, predict_logits
 from moreaugrad.attacks.descent import Ball, Objective, StepRule
-from moreaugrad.attacks.map_attack import MapAttack, magnitude, shares
+from moreaugrad.attacks.map_attack import MapAttack, magnitude, mse, shares
 from moreaugrad.attacks.result import AttackResult, extend_result
-from moreaugrad.batch import total
 from moreaugrad.metrics.similarity import pearson
 from moreaugrad.model.prepared import numerics
 from moreaugrad.model.score import make_score, pad
@@ -35,22 +34,18 @@ class ManipulationResult(AttackResult):
         clean_maps: of the clean inputs.
         target_maps: what was wanted.
         mse_target: mean squared difference of `maps` to `target_maps`.
-        mse_clean: of `maps` to `clean_maps`.
         mse_before: of `clean_maps` to `target_maps`.
-        pearson_target: Pearson correlation of the same pair as `mse_target`.
-        pearson_clean: as `mse_clean`.
-        pearson_before: as `mse_before`.
+        pearson_target: Pearson correlation of `maps` and `target_maps`.
+        pearson_clean: of `maps` and `clean_maps`.
     """
 
     maps: Planes = field(kw_only=True)
     clean_maps: Planes = field(kw_only=True)
     target_maps: Planes = field(kw_only=True)
     mse_target: PerImage = field(kw_only=True)
-    mse_clean: PerImage = field(kw_only=True)
     mse_before: PerImage = field(kw_only=True)
     pearson_target: PerImage = field(kw_only=True)
     pearson_clean: PerImage = field(kw_only=True)
-    pearson_before: PerImage = field(kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +57,6 @@ class Manipulation(MapAttack):
     `ManipulationResult`.
 
     Args:
-        attacked: a method whose map can be differentiated, on images (N, C, H, W).
         epsilon: size of the change, in the units of the input; default (or None) no bound but the box.
         target_map: h_t, (H, W), (N, H, W) or (N, C, H, W); its absolute values count.
         target_image: instead, an image or one per input, whose own map for its predicted class is h_t.
@@ -70,7 +64,7 @@ class Manipulation(MapAttack):
         betas: sharpness of the softplus copy in the first and the last step.
         steps: Adam steps.
         step_size: Adam's learning rate, in the units of the input.
-        **options: `surrogate`, `norm`, `box` and `seed`, as in `MapAttack`.
+        **options: those of `MapAttack`, without `restarts`, `rule` and `beta`; the inputs must be images (N, C, H, W).
 
     Example:
         >>> attack = mg.Manipulation(mg.Gradient(net), target_map=torch.eye(16), steps=3)
@@ -96,22 +90,21 @@ class Manipulation(MapAttack):
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", math.inf if self.epsilon is None else self.epsilon)
         super().__post_init__()
-        validate.positive("step_size", self.step_size)
-        if (self.target_map is None) == (self.target_image is None):
-            raise ValueError(
-                "give either target_map, the map that is wanted, or target_image, whose own map is wanted, got "
-                + ("none of them" if self.target_map is None else "both")
-            )
         for name, check in (("weights", validate.not_negative), ("betas", validate.positive)):
             given = getattr(self, name)
             if not isinstance(given, tuple | list) or len(given) != 2:
                 raise ValueError(f"{name} must be two numbers, got {given!r}")
             for each in given:
                 check(name, each)
+        if (self.target_map is None) == (self.target_image is None):
+            raise ValueError(
+                "give either target_map, the map that is wanted, or target_image, whose own map is wanted, got "
+                + ("none of them" if self.target_map is None else "both")
+            )
         self._read_target()
 
-    def _read_target(self) -> tuple[str, Tensor]:
-        """The option that was given, as a tensor of finite numbers."""
+    def _read_target(self) -> Tensor:
+        """The target map or image as a tensor of finite numbers."""
         name = "target_image" if self.target_map is None else "target_map"
         try:
             found = torch.as_tensor(getattr(self, name))
@@ -120,19 +113,26 @@ class Manipulation(MapAttack):
             raise TypeError(f"{name} must be a tensor or an array of numbers, got {kind}") from None
         if found.is_complex() or not bool(found.isfinite().all()):
             raise ValueError(f"{name} must hold finite real numbers, got NaN, infinity or {found.dtype}")
-        return name, found
+        return found.detach()
 
     def check_inputs(self, x: Images) -> None:
         super().check_inputs(x)
-        name, given = self._read_target()
-        if name == "target_map":
-            return _check_target_map(given, x)
-        if tuple(given.shape) not in (tuple(x.shape), (1, *x.shape[1:]), tuple(x.shape[1:])):
+        given, plane = self._read_target(), tuple(x.shape[-2:])
+        rows = len(given) if given.ndim > 2 else 1
+        if self.target_map is None:
+            if tuple(given.shape) not in (tuple(x.shape), (1, *x.shape[1:]), tuple(x.shape[1:])):
+                raise ValueError(
+                    f"target_image must have the shape of the inputs, {tuple(x.shape)}, or of one of them, "
+                    f"got {tuple(given.shape)}"
+                )
+        elif given.ndim not in (2, 3, 4) or tuple(given.shape[-2:]) != plane or rows not in (1, len(x)):
             raise ValueError(
-                f"target_image must have the shape of the inputs, {tuple(x.shape)}, or of one of them, "
-                f"got {tuple(given.shape)}"
+                f"target_map must be (H, W), (N, H, W) or (N, C, H, W) with one row or {len(x)} and {plane[0]} x "
+                f"{plane[1]} pixels as the images, got shape {tuple(given.shape)}; resize it with "
+                "torch.nn.functional.interpolate"
             )
-        return None
+        elif not bool((given != 0).reshape(rows, -1).any(1).all()):
+            raise ValueError("target_map must have an entry that is not zero, got a map of zeros: it has no shares")
 
     def step_rule(self, model: AttackedModel) -> StepRule:
         first, last = self.betas
@@ -164,21 +164,20 @@ class Manipulation(MapAttack):
         found = super().run(ball, model, watch)
         clean, after = to_plane(model.map(ball.x)), to_plane(model.map(found.x))
         target = self._target_planes(model, ball.x)
-        pairs = {"target": (after, target), "clean": (after, clean), "before": (clean, target)}
-        figures = {f"mse_{name}": mse(*pair) for name, pair in pairs.items()}
-        figures |= {f"pearson_{name}": pearson(*pair) for name, pair in pairs.items()}
+        figures = {"mse_target": mse(after, target), "mse_before": mse(clean, target)}
+        figures |= {"pearson_target": pearson(after, target), "pearson_clean": pearson(after, clean)}
         return extend_result(found, ManipulationResult, maps=after, clean_maps=clean, target_maps=target, **figures)
 
     def _target_planes(self, model: AttackedModel, x: Images) -> Planes:
-        name, given = self._read_target()
-        given = given.detach().to(x.device, x.dtype)
-        if name == "target_map":
-            given = given.reshape(-1, given.shape[1] if given.ndim == 4 else 1, *given.shape[-2:])
-            return to_plane(given).expand(len(x), *x.shape[-2:])
-        given = given.reshape(-1, *x.shape[1:])
-        found = to_plane(model.method.attribute(given, target=predict_logits(self.network, given).argmax(1)).detach())
-        if not bool(found.flatten(1).any(1).all()):
+        given = self._read_target().to(x.device, x.dtype)
+        if self.target_map is not None:
+            maps = given.reshape(-1, given.shape[1] if given.ndim == 4 else 1, *given.shape[-2:])
+        else:
+            given = given.reshape(-1, *x.shape[1:])
+            maps = model.method.attribute(given, target=predict_logits(self.network, given).argmax(1)).detach()
+        if not bool(maps.flatten(1).any(1).all()):
             raise ValueError("the map of target_image must not be zero everywhere, got one that is; take another image")
+        found = to_plane(maps)
         return found.expand(len(x), *found.shape[1:])
 
     def count_gradients(self, model: AttackedModel, per_map: Counts, maps: int, slopes: int) -> Counts:
@@ -187,41 +186,24 @@ class Manipulation(MapAttack):
         return super().count_gradients(model, per_map, maps + more, slopes) + slopes
 
 
-@dataclass(eq=False)
 class AdamSteps:
-    """x <- project(x - length * mean / (sqrt(square) + 1e-8)), running means of the gradient and of its square.
+    """x <- project(Adam's step). Holds Adam's running means, so that it serves one search only."""
 
-    Holds them, so that it serves one search only.
-    """
-
-    length: float
-    before: Callable[[int], None]  # called with the number of the step whose gradient comes next
-    mean: Any = 0.0
-    square: Any = 0.0
+    def __init__(self, length: float, before: Callable[[int], None]) -> None:
+        self.length, self.before = length, before  # the latter is called with the number of the step that comes next
 
     def start(self, ball: Ball, objective: Objective, seed: int, restart: int) -> Images:
-        self.mean, self.square = torch.zeros_like(ball.x), torch.zeros_like(ball.x)
+        self.point = ball.x.clone()
+        self.adam = torch.optim.Adam([self.point], self.length)
         self.before(0)
         return ball.x
 
     def step(self, ball: Ball, objective: Objective, at: Images, grad: Images, number: int) -> Images:
-        self.mean = 0.9 * self.mean + 0.1 * grad
-        self.square = 0.999 * self.square + 0.001 * grad.square()
-        mean, square = self.mean / (1 - 0.9 ** (number + 1)), self.square / (1 - 0.999 ** (number + 1))
+        self.point.copy_(at)
+        self.point.grad = grad
+        self.adam.step()
         self.before(number + 1)
-        return ball.project(at - self.length * mean / (square.sqrt() + 1e-8))
-
-
-def _check_target_map(given: Tensor, x: Images) -> None:
-    plane, rows = tuple(x.shape[-2:]), (1, len(x))
-    if given.ndim not in (2, 3, 4) or tuple(given.shape[-2:]) != plane or (given.ndim > 2 and len(given) not in rows):
-        raise ValueError(
-            f"target_map must be (H, W), (N, H, W) or (N, C, H, W) with one row or {len(x)} and {plane[0]} x "
-            f"{plane[1]} pixels as the images, got shape {tuple(given.shape)}; resize it with "
-            "torch.nn.functional.interpolate"
-        )
-    if not bool((given != 0).reshape(len(given) if given.ndim > 2 else 1, -1).any(1).all()):
-        raise ValueError("target_map must have an entry that is not zero, got a map of zeros: it has no shares")
+        return ball.project(self.point)
 
 
 def logits_with_graph(network: Any, x: Images) -> Float[Tensor, "n k"]:
@@ -246,8 +228,3 @@ def replaced_modules(model: AttackedModel) -> list[Any]:
 def to_plane(maps: Images) -> Planes:
     """h: |map| summed over channels, of sum 1; zero for a map of zeros."""
     return shares(magnitude(maps)).squeeze(1)
-
-
-def mse(a: Tensor, b: Tensor) -> PerImage:
-    """The mean squared difference of each row."""
-    return total((a - b).square()) / a[0].numel()

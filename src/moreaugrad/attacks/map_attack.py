@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from moreaugrad import validate
 from moreaugrad.attacks.base import Attack, AttackedModel, Maps, check_batch
 from moreaugrad.attacks.descent import Ball, NormalizedSteps, Objective, ShrinkingSteps, SignSteps, StepRule, descend
 from moreaugrad.attacks.result import AttackResult
@@ -26,7 +25,6 @@ from moreaugrad.types import Counts, Flags, Images, PerImage, Target, Watch
 
 log = logging.getLogger("moreaugrad")
 
-RULES = ("sign", "gradient")
 WITHOUT_MAP_GRADIENT = ("noise", "pgd", "structured")  # attacks that never differentiate a map
 
 
@@ -41,7 +39,6 @@ class MapAttack(Attack):
 
     Args:
         attacked: a method whose map can be differentiated, such as `mg.Gradient(model)`.
-        epsilon: size of the ball around each input, in the units of the input.
         steps: gradient steps of each start; one costs a map and its derivative.
         restarts: number of starts; the best point of all counts.
         rule: "gradient" (default for l2): along the gradient, by shrinking steps from random points of the sphere,
@@ -51,9 +48,7 @@ class MapAttack(Attack):
         surrogate: what is differentiated: "softplus" for a softplus copy of a network with kinks, a smooth network of
             your own, or None for the model itself.
         beta: sharpness of the softplus copy.
-        norm: "l2" or "linf".
-        box: as in `Attack`.
-        seed: of the random points, at least 0.
+        **options: those of `Attack`.
 
     Example:
         >>> from dataclasses import dataclass
@@ -77,17 +72,13 @@ class MapAttack(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_differentiable(self.attacked)
-        validate.at_least("steps", self.steps, 1)
-        validate.at_least("restarts", self.restarts, 1)
-        validate.positive("beta", self.beta)
-        if self.rule is not None and self.rule not in RULES:
-            raise ValueError(f"rule must be one of {list(RULES)} or None, got {self.rule!r}")
+        self.check_options(positive="beta step_size", counts="steps restarts")
+        if self.rule not in (None, "sign", "gradient"):
+            raise ValueError(f"rule must be one of ['sign', 'gradient'] or None, got {self.rule!r}")
         if self.rule == "gradient" and self.norm == "linf":
             raise ValueError("rule='gradient' goes with norm='l2', got norm='linf'; use rule='sign'")
         if self.surrogate is not None and not callable(self.surrogate) and self.surrogate != "softplus":
             raise ValueError(f"surrogate must be 'softplus', a network or None, got {self.surrogate!r}")
-        if self.step_size is not None:
-            validate.positive("step_size", self.step_size)
 
     def reference(self, clean: Maps, model: AttackedModel, ball: Ball) -> Any:
         """What is fixed at the clean map, such as its largest entries."""
@@ -202,18 +193,16 @@ def make_surrogate(method: Any, surrogate: Any, beta: float) -> tuple[Any, bool]
     """The method on the network that is differentiated, and whether that network computes the same."""
     network = method.forward_func
     if isinstance(surrogate, str):
-        if not method.second_order or not isinstance(network, nn.Module) or not has_kinks(network):
-            return with_network(method, without_weight_gradients(network)), True
-        log.info("the network has kinks, so the attack takes its slope from a softplus copy (beta %g)", beta)
-        try:
-            surrogate = with_softplus(network, beta)
-        except ValueError as error:
-            raise ValueError(
-                f"{error}; or give surrogate=a smooth network, or surrogate=None for a method that reads a layer"
-            ) from error
-    if surrogate is None or surrogate is network:
-        return with_network(method, without_weight_gradients(network)), True
-    return with_network(method, without_weight_gradients(surrogate)), False
+        surrogate = None
+        if method.second_order and isinstance(network, nn.Module) and has_kinks(network):
+            log.info("the network has kinks, so the attack takes its slope from a softplus copy (beta %g)", beta)
+            try:
+                surrogate = with_softplus(network, beta)
+            except ValueError as error:
+                advice = "or give surrogate=a smooth network, or surrogate=None for a method that reads a layer"
+                raise ValueError(f"{error}; {advice}") from error
+    exact = surrogate is None or surrogate is network
+    return with_network(method, without_weight_gradients(network if exact else surrogate)), exact
 
 
 def without_weight_gradients(network: Any) -> Any:
@@ -258,6 +247,11 @@ def magnitude(maps: Images, per_pixel: bool = True) -> Float[Tensor, "n *places"
 def shares(size: Images) -> Images:
     """Scaled to sum 1; a map of zeros stays one."""
     return size / spread(total(size).clamp_min(torch.finfo(size.dtype).tiny), size)
+
+
+def mse(a: Tensor, b: Tensor) -> PerImage:
+    """The mean squared difference of each row."""
+    return total((a - b).square()) / a[0].numel()
 
 
 def _is_lower(trace: Sequence[PerImage] | Tensor) -> Flags:

@@ -26,9 +26,7 @@ class MassCentre(MapAttack):
     Use it where the place of a map matters more than its entries. A map of zeros has no centre: it counts as not moved.
 
     Args:
-        attacked: a method whose map can be differentiated, on images (N, C, H, W).
-        epsilon: size of the change, in the units of the input.
-        **options: those of `MapAttack`.
+        **options: those of `MapAttack`; the inputs must be images (N, C, H, W).
 
     Example:
         >>> found = mg.MassCentre(mg.SmoothGrad(net), epsilon=0.5, steps=3).perturb(x)

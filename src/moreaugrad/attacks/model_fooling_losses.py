@@ -1,6 +1,6 @@
 """When a map counts as fooled: the losses that model fooling trains on, and the figures that judge the result.
 
-Pure functions of the maps now and before; each map is |saliency| of pixels, (N, 1, H, W). Knows no network.
+Pure functions of the maps now and before; each map is |saliency| of pixels, (N, 1, H, W).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from moreaugrad.attacks.map_attack import mse
 from moreaugrad.attacks.topk import largest_entries
 from moreaugrad.batch import spread, total
 from moreaugrad.types import Images, PerImage
@@ -19,16 +20,6 @@ from moreaugrad.types import Images, PerImage
 Maps = tuple[Float[Tensor, "n 1 h w"], ...]  # one for each class
 Loss = Callable[[Maps, Maps], PerImage]  # of the maps now and of those before; small is fooled
 K = 0.1  # the share of entries that `topk` takes saliency from
-
-
-@dataclass(frozen=True, slots=True)
-class FoolingKind:
-    """`loss` is trained on, `figure` judges: a map is fooled where it is at most `limit`."""
-
-    loss: Loss
-    figure: Loss
-    limit: float
-    needs_before: bool = True  # whether the maps before count
 
 
 def frame(height: int, width: int, like: Tensor) -> Float[Tensor, "h w"]:
@@ -49,10 +40,9 @@ def stretch(maps: Images) -> Images:
 
 def centre(maps: Images) -> Float[Tensor, "n 2"]:
     """Row and column of the centre of mass, in shares of the image; the middle for a map of zeros."""
-    height, width = maps.shape[-2:]
     whole = total(maps)
     divisor = torch.where(whole > 0, whole, 1)
-    rows, columns = (torch.linspace(0, 1, size, dtype=maps.dtype, device=maps.device) for size in (height, width))
+    rows, columns = (torch.linspace(0, 1, size, dtype=maps.dtype, device=maps.device) for size in maps.shape[-2:])
     means = [total(maps * rows[:, None]) / divisor, total(maps * columns) / divisor]
     return torch.stack([torch.where(whole > 0, mean, 0.5) for mean in means], 1)
 
@@ -60,7 +50,7 @@ def centre(maps: Images) -> Float[Tensor, "n 2"]:
 def location(now: Maps, before: Maps) -> PerImage:
     """Mean squared distance from the frame."""
     maps = now[0]
-    return _mean((stretch(maps) - frame(int(maps.shape[-2]), int(maps.shape[-1]), maps)).square())
+    return mse(stretch(maps), frame(int(maps.shape[-2]), int(maps.shape[-1]), maps))
 
 
 def topk(now: Maps, before: Maps) -> PerImage:
@@ -76,20 +66,28 @@ def centre_mass(now: Maps, before: Maps) -> PerImage:
 
 def centre_distance(now: Maps, before: Maps) -> PerImage:
     """Minus the distance of the centres of mass: at most 1, from corner to corner."""
-    found: PerImage = -(centre(now[0]) - centre(before[0])).square().mean(1).sqrt()
-    return found
+    return -mse(centre(now[0]), centre(before[0])).sqrt()
 
 
 def active(now: Maps, before: Maps) -> PerImage:
     """Mean squared distance of the map of each of two classes from what the other's was."""
-    one, two = (stretch(maps) for maps in now)
-    old_one, old_two = (stretch(maps) for maps in before)
-    return (_mean((one - old_two).square()) + _mean((two - old_one).square())) / 2
+    one, two, old_one, old_two = (stretch(maps) for maps in (*now, *before))
+    return (mse(one, old_two) + mse(two, old_one)) / 2
 
 
 def exchange(now: Maps, before: Maps) -> PerImage:
     """Negative where both maps together are nearer to what the other was than to what they were."""
     return active(now, before) - active(now, before[::-1])
+
+
+@dataclass(frozen=True, slots=True)
+class FoolingKind:
+    """`loss` is trained on, `figure` judges: a map is fooled where it is at most `limit`."""
+
+    loss: Loss
+    figure: Loss
+    limit: float
+    needs_before: bool = True  # whether the maps before count
 
 
 KINDS = {
@@ -98,7 +96,3 @@ KINDS = {
     "centre_mass": FoolingKind(centre_mass, centre_distance, -0.1),
     "active": FoolingKind(active, exchange, -1e-6),
 }
-
-
-def _mean(values: Images) -> PerImage:
-    return total(values) / values[0].numel()

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import torch
 
-from moreaugrad import validate
 from moreaugrad.attacks.base import Attack, AttackedModel
 from moreaugrad.attacks.descent import NORMS, Ball
 from moreaugrad.attacks.result import AttackResult
@@ -29,7 +28,7 @@ class RandomNoise(Attack):
         epsilon: size of the change in the units of the input; for "plain" relative to the range of each image.
         norm: "l2", "linf" or "plain".
         tries: most draws of an image, for "l2" and "linf".
-        **options: `box` and `seed`, as in `Attack`.
+        **options: those of `Attack`.
 
     Example:
         >>> found = mg.RandomNoise(net, epsilon=0.5).perturb(x)
@@ -43,7 +42,7 @@ class RandomNoise(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.at_least("tries", self.tries, 1)
+        self.check_options(counts="tries")
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
         at = self._draw_plain(ball) if self.norm == "plain" else self._draw_until_kept(ball, model, watch)

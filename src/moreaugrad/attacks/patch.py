@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -56,7 +56,6 @@ class Patch(MapAttack):
     of `perturb`, by default a random class other than the predicted one. `perturb` returns a `PatchResult`.
 
     Args:
-        attacked: a method whose map can be differentiated, on images (N, C, H, W).
         epsilon: largest change inside the patch, in the units of the input; default no bound but the box.
         steps: sign steps of each start.
         step_size: a, in the units of the input.
@@ -65,7 +64,7 @@ class Patch(MapAttack):
         lam: weight of the cross-entropy; 0.8 is the published 0.05 beside a mean over 4 x 4 cells.
         hide: whether the patch hides from the map.
         compare: whether to find the plain patch too.
-        **options: `restarts`, `surrogate`, `beta`, `norm`, `box` and `seed`, as in `MapAttack`.
+        **options: those of `MapAttack`; the inputs must be images (N, C, H, W).
 
     Example:
         >>> found = mg.Patch(mg.GradCam(net, "0"), steps=3, step_size=0.2, size=4).perturb(x, target=1)
@@ -77,7 +76,7 @@ class Patch(MapAttack):
 
     epsilon: float = inf
     steps: int = field(default=750, kw_only=True)
-    step_size: float | None = field(default=0.005, kw_only=True)
+    step_size: float = field(default=0.005, kw_only=True)
     size: int | tuple[int, int] | None = field(default=None, kw_only=True)
     position: tuple[int, int] = field(default=(0, 0), kw_only=True)
     lam: float = field(default=0.8, kw_only=True)
@@ -86,21 +85,15 @@ class Patch(MapAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.size, tuple | list):
-            _check_pair("size", self.size, 1)
-        elif self.size is not None:
-            validate.at_least("size", self.size, 1)
-        _check_pair("position", self.position, 0)
+        size = self.size if isinstance(self.size, tuple | list) else (1 if self.size is None else self.size,) * 2
+        for name, given, least in (("size", size, 1), ("position", self.position, 0)):
+            if not isinstance(given, tuple | list) or len(given) != 2:
+                raise ValueError(f"{name} must be two whole numbers (rows, columns), got {given!r}")
+            for each in given:
+                validate.at_least(name, each, least)
         if self.rule not in (None, "sign"):
             raise ValueError(f"a patch is found by sign steps, so rule must be 'sign', got {self.rule!r}")
-        if self.step_size is None:
-            raise ValueError(
-                "step_size must be a number in the units of the input, got None; 0.005 is the usual choice"
-            )
-        validate.positive("lam", self.lam)
-        for name, given in (("hide", self.hide), ("compare", self.compare)):
-            if not isinstance(given, bool):
-                raise TypeError(f"{name} must be True or False, got {given!r}")
+        self.check_options(positive="lam", flags="hide compare")
 
     def mask(self, x: Images) -> Mask:
         """The pixels of the patch on images like x, (H, W)."""
@@ -143,11 +136,10 @@ class Patch(MapAttack):
 
     def _find(self, ball: Ball, model: AttackedModel, hide: bool, watch: Watch) -> PatchResult:
         """One patch for each image: one that hides, or a plain one."""
-        assert self.step_size is not None
         mask = self.mask(ball.x)
         search = PatchSearch(model, mask, self.lam, hide)
-        objective = Objective(search.value, search.value_and_grad, search.hits_target)
-        objective = replace(objective, exact=model.exact or not hide, enough=0 if hide else SURE)
+        exact, enough = model.exact or not hide, 0 if hide else SURE
+        objective = Objective(search.value, search.value_and_grad, search.hits_target, exact=exact, enough=enough)
         rule = PatchSteps(mask, self.step_size)
         found = descend(ball, objective, rule, self.steps, self.restarts, self.seed, watch)
         warn_if_flat(bool(search.flat))
@@ -235,10 +227,3 @@ def share_inside(maps: Images, mask: Mask) -> PerImage:
     size = magnitude(maps)
     cells = F.adaptive_avg_pool2d(mask.to(size.dtype)[None, None], (int(size.shape[-2]), int(size.shape[-1])))
     return total(size * cells) / total(size).clamp_min(torch.finfo(size.dtype).tiny)
-
-
-def _check_pair(name: str, given: Any, least: int) -> None:
-    if not isinstance(given, tuple | list) or len(given) != 2:
-        raise ValueError(f"{name} must be two whole numbers (rows, columns), got {given!r}")
-    for each in given:
-        validate.at_least(name, each, least)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from moreaugrad import validate
 from moreaugrad.attacks.base import AttackedModel, predict_logits
-from moreaugrad.attacks.class_attack import AttackedClassifier, ClassAttack
+from moreaugrad.attacks.class_attack import ClassAttack
 from moreaugrad.attacks.descent import Ball, NormalizedSteps, Objective, SignSteps, descend
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.model.score import make_score
@@ -27,15 +26,12 @@ class Pgd(ClassAttack):
     or the latter.
 
     Args:
-        attacked: a model, or a method, whose model is then meant.
-        epsilon: size of the change, in the units of the input.
-        goal: class to reach, or one per image; the cross-entropy then goes down. Default: away from the target.
         norm: "linf" or "l2".
         steps: gradient steps of each start.
         step_size: a, in the units of the input; default epsilon/4.
         restarts: number of starts; the best point of all counts.
         random_start: whether to start at a uniform point of the ball; else the first start is the input.
-        **options: `box` and `seed`, as in `Attack`.
+        **options: those of `ClassAttack`.
 
     Example:
         >>> found = mg.Pgd(net, epsilon=8 / 255, steps=5, box=(0.0, 1.0)).perturb(x)
@@ -51,14 +47,9 @@ class Pgd(ClassAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.at_least("steps", self.steps, 1)
-        validate.at_least("restarts", self.restarts, 1)
-        validate.flag("random_start", self.random_start)
-        if self.step_size is not None:
-            validate.positive("step_size", self.step_size)
+        self.check_options(positive="step_size", counts="steps restarts", flags="random_start")
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
-        assert isinstance(model, AttackedClassifier)
         score = make_score(self.network, ball.x, model.pushed, kind="logprob")
 
         def value(at: Images) -> PerImage:
@@ -73,9 +64,8 @@ class Pgd(ClassAttack):
         def is_fooled(at: Images) -> Flags:
             return model.is_fooled(model.predict(at))
 
-        rule = (SignSteps if self.norm == "linf" else NormalizedSteps)(
-            self.step_size or self.epsilon / 4, bool(self.random_start)
-        )
+        steps = SignSteps if self.norm == "linf" else NormalizedSteps
+        rule = steps(self.step_size or self.epsilon / 4, self.random_start)
         objective = Objective(value, value_and_grad, is_fooled, start_is_valid=model.is_fooled(model.predicted))
         found = descend(ball, objective, rule, self.steps, self.restarts, self.seed, watch)
         if found.flat:

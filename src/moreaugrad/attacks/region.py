@@ -27,10 +27,8 @@ class Region(MapAttack):
     Use it to see whether a map can be made to point at an object that has nothing to do with the class.
 
     Args:
-        attacked: a method whose map can be differentiated, on images (N, C, H, W).
-        epsilon: size of the change, in the units of the input.
         region: a boolean mask (H, W) or (N, H, W), or a box (left, top, right, bottom) in pixels, one or one per image.
-        **options: those of `MapAttack`.
+        **options: those of `MapAttack`; the inputs must be images (N, C, H, W).
 
     Example:
         >>> found = mg.Region(mg.SmoothGrad(net), epsilon=0.5, region=(0, 0, 8, 8), steps=3).perturb(x)

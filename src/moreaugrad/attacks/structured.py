@@ -1,31 +1,47 @@
-"""The structured attack: the smallest change of the class that touches few groups of entries, by ADMM.
-
-The loss is known by its gradient, all other terms by their prox: each copy of the change z carries one of them, with
-a scaled dual variable that pulls it back to z.
-"""
+"""The structured attack: the smallest change of the class that touches few groups of entries, by ADMM."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.attacks.base import AttackedModel, predict_logits
-from moreaugrad.attacks.class_attack import AttackedClassifier, ClassAttack, margins
+from moreaugrad.attacks.class_attack import ClassAttack
 from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.batch import norm, spread
 from moreaugrad.envelope.groups import check_groups
 from moreaugrad.envelope.priors import Group
+from moreaugrad.model.score import make_score
 from moreaugrad.types import Flags, Images, PerImage, Watch
+
+Step = Callable[
+    ["AdmmState", Images, int], "AdmmState"
+]  # from the gradient of the loss at z and the step's number, from 0
 
 POLISH = 100  # by how much gamma is lowered where only the support is left to change
 FLOOR = 0.03  # share of the smallest entries that leave the support
+
+
+class AdmmState(NamedTuple):
+    """The loss is known by its gradient at z, every other term by its prox: each copy of z carries one of them, with a
+    scaled dual variable that pulls it back to z. All are equal at the solution; the last copy is the sparse one."""
+
+    z: Images
+    duals: tuple[Images, ...]
+    copies: tuple[Images, ...]
+
+    @classmethod
+    def start(cls, z: Images, copies: int) -> AdmmState:
+        return cls(z, (torch.zeros_like(z),) * copies, (z,) * copies)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +54,6 @@ class Structured(ClassAttack):
     growing=True. tau and gamma suit inputs that span about 1; where they span R, tau/R and gamma/R^2 mean the same.
 
     Args:
-        attacked: a model, or a method, whose model is then meant.
-        epsilon: largest change of an entry, in the units of the input.
-        goal: class to reach, or one per image; default away from the target.
         groups: cells per side of a grid, "superpixels", "channels", or a label map (H, W).
         tau: weight of the group sparsity.
         gamma: weight of the squared length.
@@ -53,7 +66,7 @@ class Structured(ClassAttack):
         official: whether one block counts twice, as in the published code.
         rho: weight that ties the copies to z.
         alpha: of the step: z moves by about 1/(alpha sqrt(k + 1) + 3 rho) of the gradient.
-        **options: `box` and `seed`, as in `Attack`.
+        **options: those of `ClassAttack`.
 
     Example:
         >>> found = mg.Structured(net, epsilon=1.0, groups=4, rounds=2, iterations=10).perturb(x)
@@ -79,51 +92,78 @@ class Structured(ClassAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("gamma", "c", "rho", "alpha"):
-            validate.positive(name, getattr(self, name))
-        for name in ("tau", "confidence"):
-            validate.not_negative(name, getattr(self, name))
-        for name in ("rounds", "iterations"):
-            validate.at_least(name, getattr(self, name), 1)
-        for name in ("growing", "refine", "official"):
-            validate.flag(name, getattr(self, name))
+        self.check_options("gamma c rho alpha", "tau confidence", "rounds iterations", "growing refine official")
 
     def check_inputs(self, x: Images) -> None:
         check_groups(self.groups, tuple(x.shape))
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
-        assert isinstance(model, AttackedClassifier)
         low, high = torch.full_like(ball.x, -ball.epsilon), torch.full_like(ball.x, ball.epsilon)
         if ball.low is not None and ball.high is not None:
             low, high = torch.maximum(low, ball.low - ball.x), torch.minimum(high, ball.high - ball.x)
         first = [self.iterations * (1 + number if self.growing else 1) for number in range(self.rounds)]
         second = [max(1, 2 * self.iterations // 5)] * (self.rounds if self.refine else 0)
-        search = WeightSearch(ShortestChange(ball, model, self.confidence), len(first) + len(second), watch)
-        groups = Group(self.groups).for_batch(ball.x)
-        sparse = GroupAdmm(low, high, self.gamma, self.rho, self.alpha, groups, self.tau, bool(self.official))
-        search.run(sparse, torch.zeros_like(ball.x), self.c, first)
-        found = search.best.length < torch.inf
+        search = WeightSearch(ball, model, self.confidence, len(first) + len(second), watch)
+        step = partial(self.group_step, low=low, high=high, groups=Group(self.groups).for_batch(ball.x))
+        search.run(step, AdmmState.start(torch.zeros_like(ball.x), 3), self.c, first)
+        found = search.length < torch.inf
         if second:
-            change = search.best.at - ball.x
-            within = SupportAdmm(low, high, self.gamma / POLISH, self.rho, self.alpha, support(change))
-            search.run(within, change, 5 * self.c, second, idle=not bool(found.any()))
-        at, length = search.best.at, search.best.length
-        spent = sum(first) + sum(second) * found.long()
-        return self.make_result(ball, model, at, length < torch.inf, length, torch.stack(search.trace), spent)
+            change = search.at - ball.x
+            step = partial(self.support_step, low=low, high=high, support=support(change))
+            search.run(step, AdmmState.start(change, 1), 5 * self.c, second, idle=not bool(found.any()))
+        success, spent = search.length < torch.inf, sum(first) + sum(second) * found.long()
+        return self.make_result(ball, model, search.at, success, search.length, torch.stack(search.trace), spent)
+
+    def group_step(self, at: AdmmState, grad: Images, k: int, low: Tensor, high: Tensor, groups: Group) -> AdmmState:
+        """The three copies carry the length, the box and the groups. `official` counts the first one twice, as the
+        published code does, which comes to twice the gamma."""
+        (u, s, v), z, rho = at.duals, at.z, self.rho
+        delta = rho / (rho + 2 * self.gamma) * (z - u)
+        w = (z - s).clamp(low, high)
+        y = groups.prox(z - v, z.new_full((len(z),), self.tau / rho))
+        twice, eta = 2 if self.official else 1, self.alpha * math.sqrt(k + 1)
+        z = (eta * z + rho * (twice * (delta + u) + (w + s) + (y + v)) - grad) / (eta + (twice + 2) * rho)
+        return AdmmState(z, (u + delta - z, s + w - z, v + y - z), (delta, w, y))
+
+    def support_step(
+        self, at: AdmmState, grad: Images, k: int, low: Tensor, high: Tensor, support: Images
+    ) -> AdmmState:
+        """One copy, for the length, the box and the support, which holds ones and zeros."""
+        (u,), z, rho = at.duals, at.z, self.rho
+        delta = (rho / (rho + 2 * self.gamma / POLISH) * (z - u)).clamp(low, high) * support
+        z = (self.alpha * z + rho * (delta + u) - grad * support) / (self.alpha + rho)
+        return AdmmState(z, (u + delta - z,), (delta,))
 
 
-@dataclass(eq=False)
-class ShortestChange:
-    """The shortest change of each image that succeeds, among all that were tried."""
+class WeightSearch:
+    """Rounds that search, for each image, the smallest weight c of the hinge for which the attack succeeds.
 
-    ball: Ball
-    model: AttackedClassifier
-    confidence: float
+    Keeps the shortest change that succeeds, among all that were tried.
+    """
 
-    def __post_init__(self) -> None:
-        self.at: Images = self.ball.x
-        self.length: PerImage = torch.full_like(norm(self.ball.x), torch.inf)
-        self.margin = self.model.margin_score(self.ball.x)
+    def __init__(self, ball: Ball, model: AttackedModel, confidence: float, total: int, watch: Watch) -> None:
+        self.ball, self.model, self.confidence, self.total, self.watch = ball, model, confidence, total, watch
+        self.at: Images = ball.x
+        self.length: PerImage = torch.full_like(norm(ball.x), torch.inf)
+        self.margin = make_score(self._forward_margins, ball.x, arguments=(model.pushed,))
+        self.trace = [self.length]
+
+    def run(self, step: Step, begin: AdmmState, c: float, counts: Sequence[int], idle: bool = False) -> None:
+        """One round for each count of iterations; an idle search only records that it found nothing."""
+        weight = torch.full_like(self.length, c)
+        low, high = torch.zeros_like(weight), torch.full_like(weight, torch.inf)
+        for count in counts:
+            won = torch.zeros_like(weight, dtype=torch.bool)
+            state = begin
+            for k in range(0 if idle else count):
+                state = step(state, spread(weight, state.z) * self.hinge_grad(state.z), k)
+                won = self.update(state.copies[-1], won)
+            low, high, weight = next_weight(low, high, weight, won)
+            self.trace.append(self.length)
+            self.watch(len(self.trace) - 1, self.total, {"objective": self.length})
+
+    def _forward_margins(self, rows: Images, classes: Int[Tensor, "r"]) -> PerImage:
+        return margins(validate.output(self.model.network(rows), len(rows)).to(rows.dtype), classes)
 
     def hinge_grad(self, change: Images) -> Images:
         value, grad = self.margin.value_and_grad(self.ball.x + change)
@@ -137,37 +177,22 @@ class ShortestChange:
         which = (~known | (length < self.length)).nonzero().flatten()
         if not len(which):
             return known
-        some = self.model.take(which)
-        logits = predict_logits(some.network, point[which]).to(point.dtype)
-        sure = some.sign * margins(logits, some.pushed) <= -self.confidence
+        pushed, sign = self.model.pushed[which], self.model.sign
+        logits = predict_logits(self.model.network, point[which]).to(point.dtype)
+        sure = sign * margins(logits, pushed) <= -self.confidence
         good = torch.zeros_like(known)
-        good[which] = sure & some.is_fooled(logits.argmax(1))
+        good[which] = sure & ((logits.argmax(1) == pushed) == (sign < 0))
         better = good & (length < self.length)
         self.at = torch.where(spread(better, point), point, self.at)
         self.length = torch.where(better, length, self.length)
         return known | good
 
 
-class WeightSearch:
-    """Rounds that search, for each image, the smallest weight c of the hinge for which the attack succeeds."""
-
-    def __init__(self, best: ShortestChange, total: int, watch: Watch) -> None:
-        self.best, self.total, self.watch = best, total, watch
-        self.trace = [best.length]
-
-    def run(self, admm: Admm, begin: Images, c: float, counts: Sequence[int], idle: bool = False) -> None:
-        """One round for each count of iterations; an idle search only records that it found nothing."""
-        weight = torch.full_like(self.best.length, c)
-        low, high = torch.zeros_like(weight), torch.full_like(weight, torch.inf)
-        for count in counts:
-            won = torch.zeros_like(weight, dtype=torch.bool)
-            state = admm.start(begin)
-            for k in range(0 if idle else count):
-                state = admm.step(state, spread(weight, begin) * self.best.hinge_grad(state.z), k)
-                won = self.best.update(state.copies[-1], won)
-            low, high, weight = next_weight(low, high, weight, won)
-            self.trace.append(self.best.length)
-            self.watch(len(self.trace) - 1, self.total, {"objective": self.best.length})
+def margins(logits: Float[Tensor, "n k"], classes: Int[Tensor, "n"]) -> PerImage:
+    """Z_t - max over j != t of Z_j: positive where t is predicted."""
+    own = torch.nn.functional.one_hot(classes, logits.shape[1]).bool()
+    mine: PerImage = logits.gather(1, classes[:, None]).squeeze(1)
+    return mine - logits.masked_fill(own, -torch.inf).amax(1)
 
 
 def next_weight(low: PerImage, high: PerImage, c: PerImage, won: Flags) -> tuple[PerImage, PerImage, PerImage]:
@@ -184,66 +209,3 @@ def support(change: Images) -> Images:
         floor = torch.quantile(kept, FLOOR) if len(kept) else size.new_zeros(())
         rows.append((size >= floor) & (size > 0))
     return torch.stack(rows).to(change.dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class AdmmState:
-    """The iterates of ADMM."""
-
-    z: Images  # where the gradient is taken
-    duals: tuple[Images, ...]
-    copies: tuple[Images, ...]  # of z; all are equal at the solution, and the last is the sparse one
-
-
-@dataclass(frozen=True, eq=False)
-class Admm:
-    """ADMM on min over z of f(z) + gamma |z|^2 + ..., low <= z <= high."""
-
-    low: Tensor
-    high: Tensor
-    gamma: float
-    rho: float
-    alpha: float
-    copies: ClassVar[int] = 1
-
-    def start(self, z: Images) -> AdmmState:
-        return AdmmState(z, (torch.zeros_like(z),) * self.copies, (z,) * self.copies)
-
-    def step(self, at: AdmmState, grad: Images, k: int) -> AdmmState:
-        """The next state, from the gradient of f at z; k counts from 0."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, eq=False)
-class GroupAdmm(Admm):
-    """... + tau sum_g |z_g|_2: three copies, delta, w and y.
-
-    `official` counts delta twice, as the published code does, which comes to twice the gamma.
-    """
-
-    group: Group
-    tau: float
-    official: bool = False
-    copies: ClassVar[int] = 3
-
-    def step(self, at: AdmmState, grad: Images, k: int) -> AdmmState:
-        (u, s, v), z, rho = at.duals, at.z, self.rho
-        delta = rho / (rho + 2 * self.gamma) * (z - u)
-        w = (z - s).clamp(self.low, self.high)
-        y = self.group.prox(z - v, z.new_full((len(z),), self.tau / rho))
-        twice, eta = 2 if self.official else 1, self.alpha * math.sqrt(k + 1)
-        z = (eta * z + rho * (twice * (delta + u) + (w + s) + (y + v)) - grad) / (eta + (twice + 2) * rho)
-        return AdmmState(z, (u + delta - z, s + w - z, v + y - z), (delta, w, y))
-
-
-@dataclass(frozen=True, eq=False)
-class SupportAdmm(Admm):
-    """... with z zero outside `support`, which holds ones and zeros: one copy."""
-
-    support: Images
-
-    def step(self, at: AdmmState, grad: Images, k: int) -> AdmmState:
-        (u,), z, rho = at.duals, at.z, self.rho
-        delta = (rho / (rho + 2 * self.gamma) * (z - u)).clamp(self.low, self.high) * self.support
-        z = (self.alpha * z + rho * (delta + u) - grad * self.support) / (self.alpha + rho)
-        return AdmmState(z, (u + delta - z,), (delta,))

@@ -24,11 +24,9 @@ class TopK(MapAttack):
     The standard attack on maps (Ghorbani et al., 2019). Zeros of a sparse map are never in T.
 
     Args:
-        attacked: a method whose map can be differentiated.
-        epsilon: size of the change, in the units of the input.
         k: number of entries (an int), or their share (a float in (0, 1]); default 40 % of the clean map's non-zeros.
         per_pixel: whether to sum |map| over channels first.
-        **options: `steps`, `restarts`, `rule`, `surrogate`, `norm`, `box`, `seed` and the others of `MapAttack`.
+        **options: those of `MapAttack`.
 
     Example:
         >>> found = mg.TopK(mg.SmoothGrad(net), epsilon=0.5, k=0.1, steps=3).perturb(x)
@@ -44,10 +42,9 @@ class TopK(MapAttack):
         if self.k is None:
             return
         validate.number("k", self.k)
-        if isinstance(self.k, Integral):
-            if self.k < 1:
-                raise ValueError(f"k must be at least 1 entry, or a share in (0, 1], got {self.k}")
-        elif not 0 < self.k <= 1:
+        if isinstance(self.k, Integral) and self.k < 1:
+            raise ValueError(f"k must be at least 1 entry, or a share in (0, 1], got {self.k}")
+        if not isinstance(self.k, Integral) and not 0 < self.k <= 1:
             raise ValueError(f"k must be a share of the entries in (0, 1], or a whole number of them, got {self.k}")
 
     def reference(self, clean: Maps, model: AttackedModel, ball: Ball) -> Float[Tensor, "n d"]:

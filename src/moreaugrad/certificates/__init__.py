@@ -1,4 +1,1 @@
-"""Certificates of maps: what is known of a score, what was measured of one map, and what follows.
-
-The formulas are those of `theory`; here they meet networks, methods and noise.
-"""
+"""Certificates of maps: what is known of a score, what was measured of one map, and what follows by `theory`."""

@@ -26,7 +26,6 @@ RECIPES = {
 SAMPLED = ("range", "local", "lipschitz")  # recipes that average over fresh noise
 EXACT, CERTIFIED = "exact", "certified"
 UNITS = dict.fromkeys(("pixels", "entries", "groups"))
-COMPARED = dict.fromkeys(("ideal", "computed"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class CertifiedProblem:
             validate.one_of("rho", self.rho, {CERTIFIED: None})
         elif self.rho is not None:
             validate.positive("rho", self.rho)
-        theory.check_between("theta", self.theta, "the share of the largest certified rho; 0.5 is usual")
+        theory.check(theta=self.theta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ class FreshNoise:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        theory.check_alpha(self.alpha)
+        theory.check(alpha=self.alpha)
         validate.at_least("samples", self.samples, 4)
         validate.seed(self.seed)
 
@@ -161,7 +160,7 @@ class ReportOptions:
     compared: str = "ideal"
 
     def __post_init__(self) -> None:
-        validate.one_of("compared", self.compared, COMPARED)
+        validate.one_of("compared", self.compared, theory.COMPARED)
 
     def choose_units(self, grouped: bool, pixels: bool, grid: bool) -> str:
         """What is ranked; by itself groups where there are some, else pixels where there are some."""

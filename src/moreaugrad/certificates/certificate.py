@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -18,15 +18,6 @@ _PAIRS = {
     "ideal": "the computed map at x and the ideal map at any x' within epsilon",
     "computed": "the computed maps at x and, with an error no larger, at an x' chosen before its noise, within epsilon",
 }
-_GROUPS = {  # where the numbers are, by the names that stored reports use
-    "constants": ("sigma", "rho", "lam", "beta", "lipschitz"),
-    "accuracy": ("samples", "residual", "sampling", "error"),
-    "change": ("budget", "dual_budget", "norm", "distance", "cosine"),
-    "topk": ("units", "k", "total", "overlap", "members"),
-    "support": ("active", "survivors", "entrants"),
-}
-_GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names}
-_KEYS = ("recipe", "assumption", "compared", "epsilon", "alpha", *(each for each in _GROUP_OF if each != "members"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +29,10 @@ class MapConstants:
         rho: envelope radius; this and the rest are None for Sparsified SmoothGrad.
         lam, beta: curvatures of the score lie in [-lam, beta].
         lipschitz: `|map(x') - map(x)| <= lipschitz |x' - x|`.
+
+    Example:
+        >>> mg.MapConstants(sigma=0.25, rho=0.1).rho
+        0.1
     """
 
     sigma: float | None = None
@@ -56,6 +51,10 @@ class MapAccuracy:
         residual: of the solver, on fresh noise, in units of the map.
         sampling: how far the mean gradient may be from the truth.
         error: how far the computed map may be from the ideal one.
+
+    Example:
+        >>> mg.MapAccuracy(samples=10_000, error=0.01).error
+        0.01
     """
 
     samples: int = 0
@@ -74,6 +73,10 @@ class MapChange:
         norm: l2 length of the computed map.
         distance: between the maps over their lengths, at most.
         cosine: between the maps, at least.
+
+    Example:
+        >>> mg.MapChange().budget  # nothing is known
+        inf
     """
 
     budget: float = math.inf
@@ -93,6 +96,10 @@ class TopKGuarantee:
         overlap: how many of the k top units stay, at least.
         members: the units each of which surely stays; None where that is not known.
         sizes: map (1, ...) -> the size of each unit (1, total).
+
+    Example:
+        >>> mg.TopKGuarantee("entries", k=2, total=4).sizes(torch.tensor([[1.0, -2.0]]))
+        tensor([[1., 2.]])
     """
 
     units: str = "pixels"
@@ -112,12 +119,31 @@ class SupportGuarantee:
         survivors: how many of them stay non-zero, at least.
         entrants: how many zeros become non-zero, at most.
         sizes: map (1, ...) -> the size of each unit that the prior keeps or drops.
+
+    Example:
+        >>> mg.SupportGuarantee(active=5, survivors=3, entrants=1, sizes=torch.abs).survivors
+        3
     """
 
     active: int
     survivors: int
     entrants: int
     sizes: Callable[[Tensor], Tensor] = field(repr=False)
+
+
+_GROUP_OF = {  # where each number is, by the names that stored reports use
+    each.name: group
+    for group, kind in {
+        "constants": MapConstants,
+        "accuracy": MapAccuracy,
+        "change": MapChange,
+        "topk": TopKGuarantee,
+        "support": SupportGuarantee,
+    }.items()
+    for each in fields(kind)
+    if each.name != "sizes"
+}
+_KEYS = ("recipe", "assumption", "compared", "epsilon", "alpha", *(each for each in _GROUP_OF if each != "members"))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -165,10 +191,10 @@ class Certificate:
 
     def __getattr__(self, name: str) -> Any:
         """The numbers under their former names, which were all attributes of the certificate itself."""
-        group = _GROUP_OF.get(name)
-        if group is None:
+        if name not in _GROUP_OF:
             raise AttributeError(f"Certificate has no attribute {name!r}")
-        warnings.warn(f"certificate.{name} is now certificate.{group}.{name}", DeprecationWarning, stacklevel=2)
+        now = f"certificate.{_GROUP_OF[name]}.{name}"
+        warnings.warn(f"certificate.{name} is now {now}", DeprecationWarning, stacklevel=2)
         return self._get(name)
 
     def _get(self, name: str) -> Any:
@@ -274,7 +300,7 @@ class Certificate:
             empty = self.recipe == "ranks" or not self._shorter
             what = "this promises nothing" if empty else f"none of the top {self.topk.units} is sure to stay"
             words = f"VACUOUS: {what}. {words}"
-        return "\n".join([self._name_grounds(), self._name_promises(), words])
+        return f"{self._name_grounds()}\n{self._name_promises()}\n{words}"
 
     def _name_grounds(self) -> str:
         at = self.constants

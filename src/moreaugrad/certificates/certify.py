@@ -29,9 +29,8 @@ from moreaugrad.certificates.assumptions import (
     group_options,
 )
 from moreaugrad.certificates.certificate import Certificate
-from moreaugrad.certificates.evidence import Evidence, Plan, measure
+from moreaugrad.certificates.evidence import Evidence, Plan, certify_ranks, measure
 from moreaugrad.certificates.measurement import find_prior, make_runner
-from moreaugrad.certificates.topk_votes import certify_ranks
 from moreaugrad.envelope.priors import Group, Zero
 from moreaugrad.methods.moreau import MoreauGrad
 from moreaugrad.methods.sparsified import SparsifiedSmoothGrad
@@ -136,7 +135,7 @@ def _check_call(method: Any, x: Any, epsilon: float, options: CertifyOptions) ->
         raise TypeError(f"x must be one tensor, a batch of inputs, got {what}; certify inputs one by one")
     if x.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"x must be float32 or float64, in which the noise is drawn, got {x.dtype}; call x.float()")
-    theory.check_epsilon(epsilon)
+    theory.check(epsilon=epsilon)
     eta = getattr(method, "weight", None)
     if method.several is not None or (isinstance(eta, Tensor) and eta.numel() > 1):
         raise ValueError("eta and sparsity must be one number in a certificate, got several; certify them one by one")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from moreaugrad.certificates import theory
-from moreaugrad.certificates.assumptions import RECIPES, SAMPLED, CertifyOptions, KnownScore
+from moreaugrad.certificates.assumptions import RECIPES, SAMPLED, CertifyOptions, FreshNoise, KnownScore, ReportOptions
 from moreaugrad.certificates.certificate import (
     Certificate,
     MapAccuracy,
@@ -20,18 +20,15 @@ from moreaugrad.certificates.certificate import (
     SupportGuarantee,
     TopKGuarantee,
 )
-from moreaugrad.certificates.measurement import (
-    Measurement,
-    SampledScore,
-    Subspace,
-    measure_exactly,
-    measure_on_noise,
-)
+from moreaugrad.certificates.measurement import Measurement, SampledScore, Subspace, measure_exactly, measure_on_noise
 from moreaugrad.envelope.priors import L1, Group
 from moreaugrad.methods.moreau import MoreauGrad
+from moreaugrad.methods.sparsified import SparsifiedSmoothGrad
+from moreaugrad.model.smoothing import Smoothing
 from moreaugrad.types import Images
 
 CENTRING = 1000  # samples that place the odds
+AVERAGED = "an average of maps in [0, 1] over noise, whatever the network is"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -68,8 +65,7 @@ def measure(plan: Plan, x: Images, run: Callable[[Images], Any], generator: torc
     return replace(found, interval=score.interval(x, share, known.bounds, alpha)) if share else found
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Constants:
+class Constants(NamedTuple):
     """Curvature where it matters, and the Lipschitz constant of the map there; inf: no certificate."""
 
     lam: float
@@ -87,14 +83,16 @@ class Evidence:
     @property
     def restricted(self) -> bool:
         """Whether displacements are penalised, or held to patterns of a grid, which is a convex prior like another."""
-        return self.measured.penalised or self.measured.on_grid
+        return self.measured.penalised or self.on_grid
+
+    @property
+    def on_grid(self) -> bool:
+        return self.plan.options.problem.grid is not None
 
     def bound_everywhere(self) -> Constants:
         """Constants that hold at all inputs."""
         lam, beta = self.plan.known.bound_curvature(self.plan.recipe, self.plan.sigma)
-        if self.plan.recipe == "local" and self.measured.rho * lam >= 1:
-            return Constants(lam, beta, math.inf)
-        return Constants(lam, beta, self._lip(lam, beta))
+        return Constants(lam, beta, theory.lip_map(self.measured.rho, lam, beta, self.restricted))
 
     def bound_near(self, epsilon: float) -> Constants:
         """Constants that hold between inputs within epsilon of this one; never worse than everywhere."""
@@ -120,29 +118,27 @@ class Evidence:
         """
         L, rho, measured = self.plan.known.lipschitz, self.measured.rho, self.measured
         length = min(L, max(0.0, float(measured.gradient.norm()) - measured.sampling))
-        off = rho * theory.map_error(
-            measured.residual, measured.sampling, rho, whole.lam, whole.beta, measured.penalised
-        )
-        found = whole
+        errors = measured.residual, measured.sampling
+        off, found = rho * theory.map_error(*errors, rho, whole.lam, whole.beta, measured.penalised), whole
         for _ in range(20):
             radius = (1 + rho * found.lip) * epsilon + off
             lam = min(found.lam, theory.lam_steep(length, radius, L, self.plan.sigma))
             if not lam < found.lam * (1 - 1e-6):
                 break
-            found = Constants(lam, lam, self._lip(lam, lam))
+            found = Constants(lam, lam, theory.lip_map(rho, lam, lam, self.restricted))
         return found
-
-    def _lip(self, lam: float, beta: float) -> float:
-        return (theory.lip_prox if self.restricted else theory.lip_vanilla)(self.measured.rho, lam, beta)
 
     def certify(self, epsilon: float) -> Certificate:
         """The certificate for changes of that l2 length."""
-        theory.check_epsilon(epsilon)
+        theory.check(epsilon=epsilon)
         plan, measured, here = self.plan, self.measured, self.bound_near(epsilon)
         noise, compared, random = plan.options.noise, plan.options.report.compared, plan.recipe in SAMPLED
         twice = 2 if compared == "computed" else 1
-        error = self._bound_error(here)
-        budget = here.lip * epsilon + twice * error if math.isfinite(here.lip) else math.inf
+        error = budget = math.inf
+        if math.isfinite(here.lip):  # prox is 1-Lipschitz, and a step forgets part of the residual
+            forgets = measured.rho * here.lip
+            error = (1 + forgets) * measured.sampling + forgets * measured.residual
+            budget = here.lip * epsilon + twice * error
         dual = self._bound_dual(epsilon, here, twice)
         found = measured.map
         norm = float(found.double().norm())
@@ -157,7 +153,7 @@ class Evidence:
             map=found[0],
             method=measured.method,
             target=plan.target,
-            constants=MapConstants(plan.sigma or None, measured.rho, here.lam, here.beta, here.lip),
+            constants=MapConstants(plan.sigma or None, measured.rho, *here),
             accuracy=MapAccuracy(noise.samples if random else 0, measured.residual, measured.sampling, error),
             change=MapChange(budget, dual, norm, theory.normalised_distance(budget, norm), cosine),
             topk=self._bound_topk(found, budget),
@@ -165,19 +161,12 @@ class Evidence:
             restate=self.certify,
         )
 
-    def _bound_error(self, here: Constants) -> float:
-        """How far the map is from the ideal one: prox is 1-Lipschitz, and a step forgets part of the residual."""
-        if not math.isfinite(here.lip):
-            return math.inf
-        forgets = self.measured.rho * here.lip
-        return (1 + forgets) * self.measured.sampling + forgets * self.measured.residual
-
     def _bound_topk(self, found: Images, budget: float) -> TopKGuarantee:
         report = self.plan.options.report
         sizes = self.rank(found)[0].double().cpu()
         k = report.choose_k(sizes)
         overlap = theory.topk_overlap(sizes, k, budget) if bool(found.any()) else 0
-        units = "cells" if self.measured.on_grid and report.units == "pixels" else report.units or "entries"
+        units = "cells" if self.on_grid and report.units == "pixels" else report.units or "entries"
         return TopKGuarantee(units, k, sizes.numel(), overlap, theory.topk_members(sizes, k, budget), self.rank)
 
     def rank(self, maps: Images) -> Tensor:
@@ -210,3 +199,43 @@ class Evidence:
         slack = (self.measured.eta.to(pull) - pull)[sizes == 0]
         survivors, entrants = theory.support_survivors(sizes, budget), theory.support_entrants(slack, dual)
         return SupportGuarantee(int((sizes > 0).sum()), survivors, entrants, prior.units)
+
+
+def certify_ranks(
+    method: SparsifiedSmoothGrad, x: Images, target: int, noise: FreshNoise, report: ReportOptions, seed: int
+) -> Callable[[float], Certificate]:
+    """The certificates of one map of Sparsified SmoothGrad: how many of its top units stay.
+
+    Its noise is fresh, in antithetic pairs, of which each counts as one sample.
+    """
+    sigma, samples, units = float(method.smoothing.sigma or 0.0), noise.samples, report.units or "pixels"
+    smoothing = Smoothing(sigma=sigma, samples=samples // 2 * 2)
+    found = replace(method, smoothing=smoothing, seed=seed).attribute(x, target).double()
+    sizes = _rank(found, units)[0]
+    k = report.choose_k(sizes)
+    proof = theory.topk_certificate(sizes, k, sigma, samples // 2, noise.alpha, report.compared)
+
+    def certificate(epsilon: float) -> Certificate:
+        return Certificate(
+            recipe="ranks",
+            assumption=AVERAGED,
+            compared=report.compared,
+            epsilon=epsilon,
+            alpha=1 - proof.confidence,
+            map=found[0],
+            method=method,
+            target=target,
+            constants=MapConstants(sigma),
+            accuracy=MapAccuracy(samples),
+            change=MapChange(norm=float(found.norm())),
+            topk=TopKGuarantee(units, k, sizes.numel(), proof.overlap(epsilon), sizes=lambda maps: _rank(maps, units)),
+            restate=certificate,
+        )
+
+    return certificate
+
+
+def _rank(maps: Images, units: str) -> Tensor:
+    """A mean over channels stays in [0, 1], a maximum would not be an average over noise."""
+    flat = maps.flatten(1) if units == "entries" else maps.mean(1).flatten(1)
+    return torch.clamp(flat, 0, 1)

@@ -1,18 +1,16 @@
 """The measurement of one image's map: its solution, the gradient there, and how far that may be from the truth.
 
-How a solution is found does not matter, how it is judged does. Everything that a method chose from the input (eta of a
-requested sparsity, superpixels) is frozen here. Noise is fresh, its samples independent, not in pairs, from a generator
-seeded by the system unless the caller insists: who knows it may adapt to it.
+How a solution is found does not matter, how it is judged does. What a method chose from the input is frozen here. Noise
+is fresh and its samples are independent, not in pairs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -66,18 +64,17 @@ class Subspace:
     def project(self, x: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         if self.cells is None:
             return x
-        block = self.image[1] // self.cells, self.image[2] // self.cells
-        return F.avg_pool2d(x, block) * math.sqrt(math.prod(block))
+        high, wide = (side // self.cells for side in self.image[1:])
+        return F.avg_pool2d(x, (high, wide)) * math.sqrt(high * wide)
 
     def embed(self, q: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         if self.cells is None:
             return q
-        block = self.image[1] // self.cells, self.image[2] // self.cells
-        return q.repeat_interleave(block[0], 2).repeat_interleave(block[1], 3) / math.sqrt(math.prod(block))
+        high, wide = (side // self.cells for side in self.image[1:])
+        return q.repeat_interleave(high, 2).repeat_interleave(wide, 3) / math.sqrt(high * wide)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A mean gradient of one image, in the space of displacements and in float64, and how far it may be off."""
 
     gradient: Images
@@ -151,7 +148,6 @@ class SampledScore:
         return Odds(network, float(values.median()), WIDTH * spread if spread > 0 else 1.0)
 
     def gradients(self, rows: Images) -> Images:
-        """The gradient of every row."""
         return _in_halves(self._gradients, rows)
 
     def values(self, rows: Images) -> Tensor:
@@ -170,7 +166,7 @@ class SampledScore:
         return grad.detach()
 
     def _outputs(self, rows: Images) -> Tensor:
-        with numerics("float32", True) if rows.is_cuda else nullcontext():
+        with numerics("float32", rows.is_cuda):
             return validate.output(self.run(rows), len(rows)).to(rows.dtype)
 
     def _draw(self, y: Images, samples: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -213,15 +209,17 @@ class Measurement:
     """A solution, judged by the gradient of the score there. The map is one step beyond it, prox(gradient)."""
 
     prior: Prior
-    rho: float
     eta: Tensor
     gradient: Images  # in the space of displacements
     residual: float  # |delta - prox(-rho gradient)|/rho
     reach: float  # |delta|
     sampling: float  # the gradient is no further from the truth
     method: Any  # frozen
-    on_grid: bool = False
     interval: tuple[float, float] = (0.0, 1.0)  # of the mean score at the input, as shares of its range
+
+    @property
+    def rho(self) -> float:
+        return float(self.method.rho)
 
     @property
     def map(self) -> Images:
@@ -260,7 +258,7 @@ def measure_on_noise(method: MoreauGrad, x: Images, samples: int, estimate: Esti
         delta = prior.prox(u, method.rho * _choose_eta(method, prior, u))
     fresh = estimate(x + space.embed(delta).to(x.dtype), max(2, samples - ROUNDS * few))
     eta = _choose_eta(method, prior, -method.rho * fresh.gradient)  # a share is that of the reported map
-    return replace(_judge(method, prior, delta, eta, fresh), on_grid=space.cells is not None)
+    return _judge(method, prior, delta, eta, fresh)
 
 
 def _choose_eta(method: MoreauGrad, prior: Prior, u: Images) -> Tensor:
@@ -278,7 +276,7 @@ def _judge(method: MoreauGrad, prior: Prior, delta: Images, eta: Tensor, fresh: 
         labels = prior.labels[0]
         frozen |= {"groups": labels} if hasattr(method, "groups") else {"prior": Group(labels)}
     method = replace(method, **frozen)
-    return Measurement(prior, method.rho, eta, fresh.gradient, residual, float(delta.norm()), fresh.error, method)
+    return Measurement(prior, eta, fresh.gradient, residual, float(delta.norm()), fresh.error, method)
 
 
 def find_prior(method: MoreauGrad, x: Images, space: Subspace | None = None) -> Prior:

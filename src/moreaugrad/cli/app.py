@@ -19,6 +19,7 @@ from moreaugrad.cli.robustness import robustness
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import METHODS
 from moreaugrad.models import MODELS
+from moreaugrad.registry import Table
 
 app = typer.Typer(
     add_completion=False,
@@ -43,16 +44,16 @@ def _top(
 
 def methods(*, as_json: Annotated[bool, typer.Option("--json", help="As JSON, with flags.")] = False) -> None:
     """List the methods."""
+    known = {name: {"summary": each.summary, "flags": sorted(each.flags)} for name, each in METHODS.items()}
     if as_json:
-        known = {name: {"summary": each.summary, "flags": sorted(each.flags)} for name, each in METHODS.items()}
         typer.echo(json.dumps(known, indent=2))
     else:
-        _print_table({name: each.summary for name, each in METHODS.items()})
+        _print_table(METHODS)
 
 
 def models() -> None:
     """List the models."""
-    _print_table({name: each.summary for name, each in MODELS.items()})
+    _print_table(MODELS)
 
 
 for command in (explain, compare, methods, models, demo, attack, robustness, certify):
@@ -84,7 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
-def _print_table(rows: dict[str, str]) -> None:
-    width = max(map(len, rows))
-    for name, summary in rows.items():
-        typer.echo(f"{name:<{width}}  {summary}")
+def _print_table(table: Table) -> None:
+    width = max(map(len, table))
+    for name, entry in table.items():
+        typer.echo(f"{name:<{width}}  {entry.summary}")
+
+
+if __name__ == "__main__":
+    main()

@@ -91,12 +91,10 @@ def attack(
     given = options.given()
     name = choose_method(method, given)
     _ = ATTACKS[attack.attack]
-    for each in ("steps", "restarts"):
-        typed = getattr(attack, each)
+    for each, typed in (("steps", attack.steps), ("restarts", attack.restarts)):
         if typed is not None and each in given:
             raise ValueError(f"--set must not repeat an option, got {each}={given[each]} and --{each}")
-        if typed is not None:
-            given[each] = typed
+        given |= {} if typed is None else {each: typed}
     from moreaugrad.cli.report import report_on_image
 
     terminal = Terminal(quiet)
@@ -125,14 +123,9 @@ def attack_picture(
     attacked = perf_counter()
     before, after, other = (each.explain(at, found.target) for each, at in ((judge, x), (judge, found.x), (second, x)))
     seconds = {"attack": round(attacked - began, 3), "maps": round(perf_counter() - attacked, 3)}
-    changed, by_chance = compare_maps(before.map, after.map), compare_maps(before.map, other.map)
-    metrics = {
-        name: {"attacked": changed[name], "two_seeds": by_chance[name], "more_robust": METRICS[name].direction}
-        for name in SHOWN
-    }
     facts = describe_attack(classifier, method, typed, attacker, judge)
     facts |= describe_result(classifier, typed.attack, x, found)
-    facts |= {"metrics": metrics, "random_map": judge.random, "seconds": seconds}
+    facts |= {"metrics": compare_maps(before.map, after.map, other.map), "random_map": judge.random, "seconds": seconds}
     spent = 0 if before.gradients is None else int(before.gradients)
     facts |= {"gradients": {"attack": int(found.gradients), "map": spent}}
     return facts, describe, partial(draw, model=classifier, x=x, attacked=found.x, maps=(before.map[0], after.map[0]))
@@ -143,28 +136,30 @@ def make_attack_and_judges(
 ) -> tuple[Attack, Method, Method]:
     """The attack on the method, and the method with two other seeds: the judge, and a second one."""
     from moreaugrad.data.images import read_image
+    from moreaugrad.model.prepared import prepare
     from moreaugrad.studies.setup import BudgetedMethod, assign_options, make_attack
 
-    given = dict(options)
+    given, ready = dict(options), prepare(classifier)
     if isinstance(given.get("target_image"), str):
         given["target_image"] = classifier.preprocess(read_image(given["target_image"]))[None]
     of_methods, of_attacks = assign_options(given, [method], [typed.attack])
     budgeted = BudgetedMethod(method, typed.budget, typed.attack_budget, typed.seed, of_methods[method])
     if typed.derivative is not None and not budgeted.has_modes:
         raise ValueError(f"derivative must be left out: {method} has only one, got {typed.derivative!r}")
-    attacked = budgeted.make_attacked(classifier, (typed.derivative or QUICK) if budgeted.has_modes else None)
+    attacked = budgeted.make_attacked(ready, (typed.derivative or QUICK) if budgeted.has_modes else None)
     made = make_attack(typed.attack, attacked, typed.epsilon, typed.norm, typed.seed, of_attacks[typed.attack])
-    return made, budgeted.make_judge(classifier), budgeted.make_judge(classifier, second=True)
+    return made, budgeted.make_judge(ready), budgeted.make_judge(ready, second=True)
 
 
-def compare_maps(one: Tensor, other: Tensor) -> dict[str, float]:
-    """All metrics that two maps allow; NaN for those that need larger maps."""
-    found = {}
+def compare_maps(before: Tensor, after: Tensor, other: Tensor) -> dict[str, dict[str, Any]]:
+    """Metrics of the map after the attack, and of one with another seed; NaN for those that need larger maps."""
+    found: dict[str, dict[str, Any]] = {}
     for name in SHOWN:
         try:
-            found[name] = float(METRICS[name](one, other))
+            values = [float(METRICS[name](before, each)) for each in (after, other)]
         except ValueError:  # too small for a window
-            found[name] = float("nan")
+            values = [math.nan, math.nan]
+        found[name] = {"attacked": values[0], "two_seeds": values[1], "more_robust": METRICS[name].direction}
     return found
 
 
@@ -177,19 +172,15 @@ def describe_attack(
 
     slope = getattr(attacker.attacked, "slope", None)
     streams = {"attacked_map": ATTACKED, "judge": JUDGE, "second_judge": SECOND, "attack": START}
+    options = {"judge": describe_options(judge), "attacked_method": describe_options(attacker.attacked)}
+    options["attack"] = {each.name: getattr(attacker, each.name) for each in fields(attacker)[1:]}
     return {
         "model": classifier.name,
         "method": method,
-        "attack": typed.attack,
-        "norm": typed.norm,
-        "epsilon": typed.epsilon,
+        **{name: getattr(typed, name) for name in ("attack", "norm", "epsilon")},
         "grad_mode": slope.name if slope is not None and needs_derivative(typed.attack) else None,
         "seeds": {name: typed.seed + stream for name, stream in streams.items()},
-        "options": {
-            "judge": describe_options(judge),
-            "attacked_method": describe_options(attacker.attacked),
-            "attack": {each.name: getattr(attacker, each.name) for each in fields(attacker)[1:]},
-        },
+        "options": options,
         "versions": versions(),
     }
 
@@ -199,7 +190,7 @@ def describe_result(classifier: Classifier, attack: str, x: Tensor, found: Any) 
     from moreaugrad.attacks.base import predict_logits
     from moreaugrad.studies.setup import changes_class, is_valid
 
-    target = int(found.target)
+    target, lengths = int(found.target), {name: getattr(found, name) for name in LENGTHS}
 
     def predict(at: Tensor) -> dict[str, Any]:
         chances = predict_logits(classifier, at).double().softmax(1)[0].cpu()
@@ -217,28 +208,29 @@ def describe_result(classifier: Classifier, attack: str, x: Tensor, found: Any) 
         "valid": bool(is_valid(attack, found)),
         "class_is_to_change": changes_class(attack),
         "objective": {"before": float(found.trace[0]), "after": float(found.objective)},
-        "change": {name: None if getattr(found, name) is None else float(getattr(found, name)) for name in LENGTHS},
+        "change": {name: None if length is None else float(length) for name, length in lengths.items()},
     }
 
 
 def describe(known: Facts) -> list[str]:
     """The result in a few lines."""
-    before, after, distance = known["before"], known["after"], known["metrics"]["normalised_distance"]
-    purpose = ", as this attack is meant to change it" if known["class_is_to_change"] and not known["kept"] else ""
-    verdict = "prediction kept" if known["kept"] else f"prediction changed to {_class_name(after)}{purpose}"
+    before, after, metrics = known["before"], known["after"], known["metrics"]
+    meant = ", as this attack is meant to change it" if known["class_is_to_change"] else ""
+    verdict = "prediction kept" if known["kept"] else f"prediction changed to {_class_name(after)}{meant}"
     found = [f"{known['key']}: {_class_name(before)}, {before['probability']:.3f}; {_attempt(known)}: {verdict}"]
     if not known["valid"]:
         found.append("nothing valid was found: the numbers below do not measure robustness")
     chances = f"{before['probability_of_target']:.3f} -> {after['probability_of_target']:.3f}"
     found.append(f"change: {_change(known)}; {_target(known)}: {chances}")
-    figures = ", ".join(f"{short} {_metric(known['metrics'][name], known)}" for name, short in SHORT.items())
-    chance = "in brackets: two seeds, no attack" if known["random_map"] else "this map has no noise of its own"
-    found.append(f"map of {_target(known)} before and after: {figures}; {chance}")
+    chance = {name: f" [{_number(metrics[name]['two_seeds'])}]" if known["random_map"] else "" for name in SHORT}
+    figures = ", ".join(f"{short} {_number(metrics[name]['attacked'])}{chance[name]}" for name, short in SHORT.items())
+    noise = "in brackets: two seeds, no attack" if known["random_map"] else "this map has no noise of its own"
+    found.append(f"map of {_target(known)} before and after: {figures}; {noise}")
+    distance = metrics["normalised_distance"]
     if known["valid"] and known["random_map"] and (distance["attacked"] or 0) <= (distance["two_seeds"] or 0):
         found.append("the attack changed the map no more than another seed does; a larger --budget tells more")
     spent, seconds = known["gradients"], sum(known["seconds"].values())
-    found.append(f"{spent['attack']:,} gradients for the attack, {spent['map']:,} per judged map, {seconds:.1f} s")
-    return found
+    return [*found, f"{spent['attack']:,} gradients for the attack, {spent['map']:,} per judged map, {seconds:.1f} s"]
 
 
 def draw(known: Facts, *, model: Classifier, x: Tensor, attacked: Tensor, maps: tuple[Tensor, Tensor]) -> Figure:
@@ -246,8 +238,8 @@ def draw(known: Facts, *, model: Classifier, x: Tensor, attacked: Tensor, maps: 
     from moreaugrad.cli.report import channels_last, shorten, to_picture
     from moreaugrad.plotting import pictures
 
-    def guess(said: dict[str, Any]) -> str:
-        return f"{shorten(str(said['label'] or 'class ' + str(said['class'])))}: {said['probability']:.3f}"
+    def guess(of: dict[str, Any]) -> str:
+        return f"{shorten(str(of['label'] or 'class ' + str(of['class'])))}: {of['probability']:.3f}"
 
     delta = channels_last((attacked - x)[0] * model.std)
     factor = enlargement(delta)
@@ -261,7 +253,7 @@ def draw(known: Facts, *, model: Classifier, x: Tensor, attacked: Tensor, maps: 
         (f"map before\nof {shorten(_target(known))}", maps[0]),
         (f"map after, same class\ndistance {_number(distance['attacked'], 2)}{by_chance}", maps[1]),
     ]
-    intended = ", as intended" if known["class_is_to_change"] and not known["kept"] else ""
+    intended = ", as intended" if known["class_is_to_change"] else ""
     verdict = "prediction kept" if known["kept"] else f"prediction changed{intended}"
     verdict = verdict if known["valid"] else f"nothing valid found, {verdict}"
     return pictures.grid(tiles, columns=5, title=f"{_attempt(known)}: {verdict}")
@@ -289,8 +281,8 @@ def _target(known: Facts) -> str:
     return str(known["label"] or f"class {known['target']}")
 
 
-def _class_name(said: dict[str, Any]) -> str:
-    return f"{said['label']} (class {said['class']})" if said["label"] else f"class {said['class']}"
+def _class_name(of: dict[str, Any]) -> str:
+    return f"{of['label']} (class {of['class']})" if of["label"] else f"class {of['class']}"
 
 
 def _number(value: float | None, digits: int = 3) -> str:
@@ -298,14 +290,9 @@ def _number(value: float | None, digits: int = 3) -> str:
 
 
 def _change(known: Facts, short: bool = False) -> str:
-    l2, linf, *pixels = (known["change"][name] for name in LENGTHS)
-    has_pixels = pixels[0] is not None  # whether the model knows the size of an 8-bit step
+    l2, linf, pixels_l2, pixels_linf = (known["change"][name] for name in LENGTHS)
+    has_pixels = pixels_l2 is not None  # whether the model knows the size of an 8-bit step
     if short:
-        return f"l2 {l2:.3g}" + (f", at most {pixels[1]:.3g} of 255" if has_pixels else "")
-    steps = f" (in 8-bit steps: {pixels[0]:.4g} and {pixels[1]:.3g})" if has_pixels else ""
+        return f"l2 {l2:.3g}" + (f", at most {pixels_linf:.3g} of 255" if has_pixels else "")
+    steps = f" (in 8-bit steps: {pixels_l2:.4g} and {pixels_linf:.3g})" if has_pixels else ""
     return f"l2 {l2:.4g}, at most {linf:.3g} per entry{steps}"
-
-
-def _metric(metric: dict[str, Any], known: Facts) -> str:
-    chance = f" [{_number(metric['two_seeds'])}]" if known["random_map"] else ""
-    return f"{_number(metric['attacked'])}{chance}"

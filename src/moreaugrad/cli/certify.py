@@ -1,18 +1,39 @@
-"""`certify`: its options, and what they say in numbers. Heavy imports are made inside."""
+"""`certify`: its options, the certificate of one picture's map, and attacks that try it. Heavy imports are made inside.
+
+An attack is led by cheap maps of the frozen method; the most promising change of each length is then measured.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
-from moreaugrad.cli.options import ImageFile, ModelOptions, Out, PriorOptions, Quiet, TargetClass, option
+import moreaugrad as mg
+from moreaugrad.cli.options import ImageFile, ModelOptions, Out, PriorOptions, Quiet, TargetClass, class_number, option
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import METHODS
 
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Tensor
+
+    from moreaugrad.certificates.assumptions import KnownScore
+    from moreaugrad.certificates.certificate import Certificate
+    from moreaugrad.cli.report import Facts, Findings
+    from moreaugrad.models.classifier import Classifier
+
+log = logging.getLogger("moreaugrad")
+
+MULTIPLES = (1, 2, 3)  # of the asked epsilon, at which a certificate is tried
+RANDOM_DIRECTIONS = 4  # of each length
+BUDGET, QUICK = 80, "implicit:5x16"  # gradients of a map inside the attack, and its derivative
+NOISE_ALONE, DIRECTED, RANDOM = "new noise", "topk", "random"
 EXACT, CERTIFIED = "exact", "certified"
 RANKS = "sparsified_smoothgrad"  # certified by the ranks of its map, without constants of the score
 CERTIFIABLE = ("moreau", "sparse_moreau", "group_sparse_moreau", RANKS)
@@ -22,11 +43,9 @@ OWN = {"sigma": "sigma", "smoothing": "sigma", "rho": "rho", "samples": "samples
 
 @dataclass(frozen=True)
 class CertifyOptions:
-    """What is to be certified, and how."""
+    """What to certify, and how."""
 
-    epsilon: float = option(
-        "l2 length of the changes, in units of the network's input; with --pixels of pixels 0..1.", default=MISSING
-    )
+    epsilon: float = option("l2 length of the changes, in units of the input; see --pixels.", default=MISSING)
     method: str = option(f"One of {', '.join(CERTIFIABLE)}, or a registered one.", default="moreau")
     sigma: float | None = option("Of the noise, in the units of epsilon; default: 0.25.")
     no_noise: bool = option("Use the score without noise; its curvature must be known.", "--no-noise", default=False)
@@ -35,29 +54,19 @@ class CertifyOptions:
     bounds: str | None = option("Bounds of all values of the score.", metavar="LOW,HIGH")
     clip: str | None = option("Certify logits clipped to this range.", metavar="LOW,HIGH")
     votes: bool = option("Certify 1 for the predicted class, else 0; with --grid.", "--votes", default=False)
-    centred: bool = option(
-        "Certify the odds of the class, centred at this image; with --grid.", "--centred", default=False
-    )
+    centred: bool = option("Certify odds of the class, centred here; with --grid.", "--centred", default=False)
     lipschitz: str | None = option("Lipschitz constant of the score; exact: from the layers.", metavar="NUMBER|exact")
-    curvature: str | None = option(
-        "Second derivatives of the score lie in [-LAM, BETA].", metavar="NUMBER|LAM,BETA|exact"
-    )
+    curvature: str | None = option("Second derivatives are in [-LAM, BETA].", metavar="NUMBER|LAM,BETA|exact")
     convex: bool = option("The score is convex in the input.", "--convex", default=False)
-    rho: str | None = option(
-        "Radius of the envelope; default: theta of the largest sound one.", metavar="NUMBER|certified"
-    )
+    rho: str | None = option("Envelope radius; default: theta of the largest sound one.", metavar="NUMBER|certified")
     theta: float = option("Share of the largest certified rho.", default=0.5)
     grid: int | None = option("Certify a map of this many cells per side instead of pixels.")
     samples: int = option("Fresh noise vectors.", default=10000)
     alpha: float = option("Probability that the certificate is wrong.", default=0.001)
     k: int | None = option("Number of top units; default: a tenth of all.", "--k")
     units: str | None = option("What is ranked: pixels, entries or groups.")
-    compared: str = option(
-        "ideal: with the ideal map of a changed input; computed: with a computed one.", default="ideal"
-    )
-    pixels: bool = option(
-        "Take pixels 0..1 as the input: for epsilon, sigma, rho and the map.", "--pixels", default=False
-    )
+    compared: str = option("Compare with the ideal or a computed map of a changed input.", default="ideal")
+    pixels: bool = option("Pixels 0..1 are the input, for epsilon, sigma and rho too.", "--pixels", default=False)
     attack_steps: int = option("Steps of the attack that tries the certificate; 0 for none.", default=10)
     seed: int | None = option("Seed of the fresh noise; default: from the system, unknown to anyone.")
 
@@ -73,7 +82,7 @@ class CertifyOptions:
             raise ValueError(f"--sigma must be a positive number, got {self.sigma:g}; --no-noise is for none")
         if self.attack_steps < 0:
             raise ValueError(f"attack_steps must be at least 0, got {self.attack_steps}")
-        self.terms()  # refuses what is no number
+        _ = self.terms(), self.clip_range  # refuses what is no number
         self._check_score()
 
     def _check_score(self) -> None:
@@ -102,15 +111,41 @@ class CertifyOptions:
         """sigma, or None for a score without noise."""
         return None if self.no_noise else 0.25 if self.sigma is None else self.sigma
 
+    @property
+    def clip_range(self) -> tuple[float, float] | None:
+        return parse_pair("clip", self.clip)
+
     def terms(self) -> dict[str, Any]:
         """The options of the function `certify`."""
         names = ("recipe", "theta", "grid", "samples", "alpha", "k", "units", "compared", "convex", "centred", "seed")
         return {name: getattr(self, name) for name in names} | {
             "bounds": parse_pair("bounds", self.bounds),
-            "lipschitz": parse_constant("lipschitz", self.lipschitz),
-            "curvature": parse_constant("curvature", self.curvature),
-            "rho": None if self.rho is None else self.rho if self.rho == CERTIFIED else _parse_number("rho", self.rho),
+            **{name: parse_constant(name, getattr(self, name)) for name in ("lipschitz", "curvature", "rho")},
         }
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One image and class of one network, and the method that explains it."""
+
+    classifier: Classifier
+    method: Any
+    x: Tensor
+    target: int
+    typed: CertifyOptions
+    terms: Mapping[str, Any]  # options of `certify`
+    forecast: str | None = None  # why nothing will be guaranteed, where that is known beforehand
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A changed input, and how many of the top units are still on top of its map."""
+
+    kind: str  # topk or random; "new noise": the input as it is
+    epsilon: float
+    length: float  # of the change
+    overlap: int
+    promised: int  # by the certificate, for changes of this length
 
 
 def certify(
@@ -128,16 +163,230 @@ def certify(
     A certificate that guarantees nothing says VACUOUS. So do those of photos at full resolution; --grid 8 asks for
     less, and the networks `lipschitz` and `lipschitz_cifar10` allow more.
     """
-    given, terms, clip = options.given(), typed.terms(), parse_pair("clip", typed.clip)
-    check_method_options(given)
-    from moreaugrad.cli.certify_job import certify_picture
     from moreaugrad.cli.report import report_on_image
 
-    terminal = Terminal(quiet)
-    examine = partial(
-        certify_picture, typed=typed, terms=terms, clip=clip, options=given, target=target, terminal=terminal
-    )
+    given, terminal = options.given(), Terminal(quiet)
+    check_method_options(given)
+    examine = partial(certify_picture, typed=typed, options=given, target=target, terminal=terminal)
     return report_on_image(image, "certificate", model, out, examine, terminal)
+
+
+def certify_picture(
+    classifier: Classifier,
+    photo: Image.Image,
+    *,
+    typed: CertifyOptions,
+    options: Mapping[str, Any],
+    target: str | None = None,
+    terminal: Terminal,
+) -> Findings:
+    """The certificate; and, where it guarantees anything at all, attacks that try it."""
+    from moreaugrad.cli import certify_report
+    from moreaugrad.cli.report import to_picture
+    from moreaugrad.models.pixels import in_pixels
+
+    classifier = in_pixels(classifier) if typed.pixels else classifier
+    x = classifier.preprocess(photo)[None].contiguous()
+    case = open_case(classifier, x, class_number(target, classifier), typed, options)
+    if case.forecast:
+        log.warning(case.forecast)
+    began = perf_counter()
+    with terminal.busy(f"certifying {typed.method}"):
+        certificate = certify_case(case, case.method, x, typed.epsilon, case.terms)
+        seconds = {"certificate": round(perf_counter() - began, 3)}
+        pointless = case.forecast or not typed.attack_steps or not certificate.at(0).topk.overlap
+        trials = () if pointless else try_certificate(case, certificate)
+    seconds["all"] = round(perf_counter() - began, 3)
+    facts, picture = collect_facts(case, certificate, trials, seconds), to_picture(x, classifier)
+    draw = partial(certify_report.draw, found=certificate, picture=picture)
+    return facts, partial(certify_report.describe, found=certificate), draw
+
+
+def certify_case(case: Case, method: Any, at: Tensor, epsilon: float, terms: Mapping[str, Any]) -> Certificate:
+    from moreaugrad.certificates.assumptions import group_options
+
+    return mg.certify(method, at, case.target, epsilon, **group_options(terms))[0]
+
+
+def open_case(
+    classifier: Classifier, x: Tensor, target: int | None, typed: CertifyOptions, options: Mapping[str, Any]
+) -> Case:
+    """Refuse or forecast whatever is possible before a noisy copy is made."""
+    from moreaugrad.attacks.base import predict_logits
+    from moreaugrad.certificates import assumptions
+    from moreaugrad.certificates.certify import make_plan
+    from moreaugrad.methods.options import make_method
+
+    target = int(predict_logits(classifier, x).argmax()) if target is None else target
+    clip, terms, score = typed.clip_range, typed.terms(), choose_score(typed, classifier, target)
+    network: Any = mg.Votes(classifier) if typed.votes else mg.Clipped(classifier, *clip) if clip else classifier
+    given = {**options, "sigma": typed.noise or 0.0} | ({} if score is None else {"score": score})
+    method = make_method(typed.method, network, given)
+    if typed.method == RANKS:
+        return Case(classifier, method, x, target, typed, terms)
+    terms["rho"] = CERTIFIED if terms["rho"] is None else terms["rho"]
+    plan = make_plan(method, target, assumptions.CertifyOptions(**assumptions.group_options(terms)))
+    if typed.rho is None and not plan.known.bound_curvature(plan.recipe, plan.sigma)[0] > 0:
+        terms["rho"] = None  # every rho is certified
+    terms["recipe"] = plan.recipe
+    return Case(classifier, method, x, target, typed, terms, forecast_vacuous(x, plan.recipe, plan.known, typed))
+
+
+def choose_score(typed: CertifyOptions, classifier: Classifier, target: int) -> str | None:
+    """The score asked for; else logits if they are clipped or their constants are known, and probabilities if not."""
+    if typed.score is not None or typed.method == RANKS:
+        return typed.score
+    if typed.clip is not None or typed.votes or EXACT in (typed.lipschitz, typed.curvature):
+        return "logit"
+    if typed.centred or typed.recipe in ("range", "local"):
+        return "prob"
+    try:
+        known = mg.lipschitz_bounds(classifier, of=target)
+    except (TypeError, ValueError):  # a layer without constants
+        return "prob"
+    return "logit" if typed.noise is not None or math.isfinite(known.curvature) else "prob"
+
+
+def forecast_vacuous(x: Tensor, recipe: str, known: KnownScore, typed: CertifyOptions) -> str | None:
+    """Why the certificate must be vacuous, if the error of sampling alone exceeds every gradient there can be."""
+    if recipe not in ("range", "local") or typed.noise is None:
+        return None
+    from moreaugrad.certificates import theory
+    from moreaugrad.certificates.measurement import Subspace
+
+    size = Subspace(tuple(x.shape[1:]), typed.grid).size
+    error = theory.err_stein(size, typed.samples, typed.alpha, typed.noise, known.width)
+    longest = theory.gradient_cap(*known.bounds, typed.noise)
+    if error <= longest:
+        return None
+    needed = typed.samples * (error / longest) ** 2
+    digit = int(10 ** max(0, math.floor(math.log10(needed)) - 1))
+    cells = max(each for each in range(1, 9) if not math.gcd(*x.shape[2:]) % each)
+    coarser = f"--grid {cells} asks for {x.shape[1] * cells**2} numbers only, or "
+    return (
+        f"this certificate will be vacuous: {typed.samples:,} samples, each a forward pass, tell {size:,} numbers of a "
+        f"map with an error of up to {error:.3g}, and no gradient is longer than {longest:.3g}; "
+        f"{coarser if cells < (typed.grid or math.inf) else ''}give --samples of more than "
+        f"{math.ceil(needed / digit) * digit:,}"
+    )
+
+
+def try_certificate(case: Case, certificate: Certificate) -> tuple[Trial, ...]:
+    """The input itself on new noise, where there is any, and the best attack found of each length."""
+    found = [_measure(case, certificate, NOISE_ALONE, 0.0, case.x, 0)] if certificate.accuracy.samples else []
+    scout = make_cheap(case, certificate)
+    top = _find_top(scout, case, certificate, case.x)
+    for number, multiple in enumerate(MULTIPLES if certificate.epsilon > 0 else (), 1):
+        epsilon = multiple * certificate.epsilon
+        kind, at = min(
+            propose_changes(scout, case, certificate.topk.k / top.numel(), epsilon),
+            key=lambda each: int((top & _find_top(scout, case, certificate, each[1])).sum()),
+        )
+        found.append(_measure(case, certificate, kind, epsilon, at, number))
+    return tuple(found)
+
+
+def propose_changes(scout: Any, case: Case, share: float, epsilon: float) -> Iterator[tuple[str, Tensor]]:
+    """Inputs within epsilon: by an attack on the map, if it can be differentiated, and in random directions."""
+    import torch
+
+    x, generator = case.x, torch.Generator().manual_seed(1)
+    if scout.differentiable:
+        steps, box = case.typed.attack_steps, case.classifier.box
+        attack = mg.TopK(scout, epsilon, k=share, per_pixel=x.ndim == 4, steps=steps, box=box)
+        try:
+            yield DIRECTED, attack.perturb(x, case.target).x
+        except (ValueError, TypeError, RuntimeError) as error:  # no copy of the network, or no second derivative
+            log.warning("the attack led by the map was left out: %s", error)
+    for _ in range(RANDOM_DIRECTIONS):
+        way = torch.randn(x.shape, generator=generator).to(x)
+        yield RANDOM, x + epsilon * way / way.norm()
+
+
+def make_cheap(case: Case, certificate: Certificate) -> Any:
+    """The frozen method with few gradients, on a network that can be differentiated and copied.
+
+    Votes have no derivative, so probabilities stand in for them; the prior of a grid is none of pixels.
+    """
+    from moreaugrad.envelope.derivative import parse_derivative
+
+    method = certificate.method
+    if not isinstance(method, mg.MoreauGrad):
+        return replace(method, smoothing=replace(method.smoothing, samples=BUDGET))
+    network: Any = method.forward_func
+    if isinstance(network, mg.Odds):
+        network = mg.Odds(case.classifier, network.centre, network.scale)
+    elif case.typed.votes:
+        network = case.classifier
+    cheap: dict[str, Any] = {"forward_func": network, "budget": BUDGET, "derivative": parse_derivative(QUICK)}
+    cheap |= {"score": "prob"} if case.typed.votes else {}
+    if case.typed.grid is None:
+        return replace(method, **cheap)
+    return mg.MoreauGrad(**{"rho": method.rho, "smoothing": method.smoothing, "score": method.score} | cheap)
+
+
+def _find_top(scout: Any, case: Case, certificate: Certificate, at: Tensor) -> Tensor:
+    from moreaugrad.certificates.measurement import Subspace
+
+    found = scout.attribute(at, case.target).detach()
+    return certificate.top(Subspace(tuple(at.shape[1:]), case.typed.grid).project(found)[0].to(certificate.map))
+
+
+def _measure(case: Case, certificate: Certificate, kind: str, epsilon: float, at: Tensor, number: int) -> Trial:
+    """The map of the changed input by the same terms, with everything frozen that was found at the input itself."""
+    from moreaugrad.model.smoothing import independent_seed
+
+    method, terms = certificate.method, {**case.terms, "k": certificate.topk.k}
+    if case.typed.method != RANKS:
+        terms |= {"rho": None, "centred": False}  # the method has both
+    if isinstance(method, mg.GroupSparseMoreauGrad) and terms["grid"] is not None:
+        method = replace(method, groups=terms["grid"])
+    if terms["seed"] is not None:
+        terms["seed"] = independent_seed(terms["seed"], 10 + number)  # not the noise that the certificate knows
+    other = certify_case(case, method, at, 0.0, terms)
+    length = float((at - case.x).double().norm())
+    promised = certificate.at(max(epsilon, length)).topk.overlap
+    return Trial(kind, epsilon, length, certificate.overlap_with(other.map), promised)
+
+
+def collect_facts(case: Case, found: Certificate, trials: Sequence[Trial], seconds: Mapping[str, float]) -> Facts:
+    """Everything that is known, as it is stored."""
+    from moreaugrad.attacks.base import predict_logits
+    from moreaugrad.cli.certify_report import make_curve
+    from moreaugrad.methods.options import describe_options, versions
+
+    chances = predict_logits(case.classifier, case.x).double().softmax(1)[0].cpu()
+    typed, curve = case.typed, make_curve(found)
+    eta = getattr(found.method, "eta", None)
+    frozen = {"rho": found.constants.rho, "eta": eta if isinstance(eta, float) else None}  # at this input
+    asked = {name: getattr(typed, name) for name in ("method", "epsilon", "score", "votes", "pixels", "attack_steps")}
+    return {
+        "model": case.classifier.name,
+        "method": typed.method,
+        "score": found.method.score,
+        "pixels": typed.pixels,
+        "target": case.target,
+        "label": case.classifier.label(case.target),
+        "predicted": int(chances.argmax()),
+        "probability_of_target": float(chances[case.target]),
+        "vacuous": found.vacuous,
+        "foreseen": case.forecast,
+        "certificate": found.record(),
+        "words": str(found),
+        "map_shape": list(found.map.shape),
+        "top": found.top(found.map).nonzero().flatten().tolist(),
+        "members": None if found.topk.members is None else found.topk.members.nonzero().flatten().tolist(),
+        "radii": {name: "any" if each == math.inf else each for name, each in curve.radii.items()},
+        "curve": {"epsilon": curve.epsilons, "overlap": curve.overlaps, "logarithmic": curve.logarithmic},
+        "trials": [asdict(each) for each in trials],
+        "seconds": dict(seconds),
+        "options": {
+            "method": describe_options(case.method) | {name: each for name, each in frozen.items() if each is not None},
+            "certify": dict(case.terms),
+            "asked": asked | {"sigma": typed.noise, "clip": typed.clip_range},
+        },
+        "versions": versions(),
+    }
 
 
 def check_method_options(options: Mapping[str, Any]) -> None:
@@ -163,8 +412,8 @@ def parse_pair(name: str, text: str | None) -> tuple[float, float] | None:
 
 
 def parse_constant(name: str, text: str | None) -> float | tuple[float, float] | str | None:
-    """NUMBER, LAM,BETA or exact"""
-    if text is None or text == EXACT:
+    """NUMBER, LAM,BETA, exact or certified"""
+    if text is None or text == (CERTIFIED if name == "rho" else EXACT):
         return text
     return parse_pair(name, text) if name == "curvature" and "," in text else _parse_number(name, text)
 

@@ -1,34 +1,26 @@
-"""A certificate as facts for JSON, lines for people, and a picture; and its guarantee as a function of epsilon."""
+"""A certificate as lines for people and as a picture, and its guarantee as a function of epsilon."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from moreaugrad.attacks.base import predict_logits
 from moreaugrad.certificates.certificate import Certificate
-from moreaugrad.cli.report import Facts, shorten, to_picture
-from moreaugrad.methods.options import describe_options, versions
+from moreaugrad.cli.report import Facts, shorten
 from moreaugrad.plotting import certificate as plot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from moreaugrad.cli.certify_job import Case, Trial
-
-ANY = "any"  # in place of an infinite radius
-NOISE_ALONE = "new noise"  # the trial without a change
+NOISE_ALONE = "new noise"  # the kind of a trial without a change
 POINTS = 61
 FAR, NEAR = 1e9, 1e-12  # a guarantee beyond is one for all changes, below it one for none
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(NamedTuple):
     """How many of the top units stay at least, by the length of the change."""
 
     epsilons: list[float]
@@ -78,59 +70,21 @@ def find_radius(certificate: Certificate, count: int) -> float | None:
     return low
 
 
-def collect_facts(
-    case: Case, clip: Any, found: Certificate, trials: Sequence[Trial], seconds: Mapping[str, float]
-) -> Facts:
-    """Everything that is known."""
-    chances = predict_logits(case.classifier, case.x).double().softmax(1)[0].cpu()
-    typed, curve = case.typed, make_curve(found)
-    eta = getattr(found.method, "eta", None)
-    frozen = {"rho": found.constants.rho, "eta": eta if isinstance(eta, float) else None}  # at this input
-    asked = {name: getattr(typed, name) for name in ("method", "epsilon", "score", "votes", "pixels", "attack_steps")}
-    return {
-        "model": case.classifier.name,
-        "method": typed.method,
-        "score": found.method.score,
-        "pixels": typed.pixels,
-        "target": case.target,
-        "label": case.classifier.label(case.target),
-        "predicted": int(chances.argmax()),
-        "probability_of_target": float(chances[case.target]),
-        "vacuous": found.vacuous,
-        "foreseen": case.forecast,
-        "certificate": found.record(),
-        "words": str(found),
-        "map_shape": list(found.map.shape),
-        "top": found.top(found.map).nonzero().flatten().tolist(),
-        "members": None if found.topk.members is None else found.topk.members.nonzero().flatten().tolist(),
-        "radii": {name: ANY if each == math.inf else each for name, each in curve.radii.items()},
-        "curve": {"epsilon": curve.epsilons, "overlap": curve.overlaps, "logarithmic": curve.logarithmic},
-        "trials": [asdict(each) for each in trials],
-        "seconds": dict(seconds),
-        "options": {
-            "method": describe_options(case.method) | {name: each for name, each in frozen.items() if each is not None},
-            "certify": dict(case.terms),
-            "asked": asked | {"sigma": typed.noise, "clip": clip},
-        },
-        "versions": versions(),
-    }
-
-
-def describe(known: Facts, *, case: Case, found: Certificate, trials: Sequence[Trial]) -> list[str]:
+def describe(known: Facts, found: Certificate) -> list[str]:
     """The certificate's own words, how far it reaches, and what was tried."""
-    units = _units(case, found)
+    k, units, trials = found.topk.k, found.topk.units, known["trials"]
     first = f"{known['key']}: {_target(known)}, probability {known['probability_of_target']:.3f}"
     first += "" if known["predicted"] == known["target"] else f" (class {known['predicted']} is predicted)"
-    lines = [first, str(found), _describe_reach(known["radii"], found.topk.k, units)]
+    lines = [first, str(found), _describe_reach(known["radii"], k, units)]
     if trials:
-        parts = ", ".join(
-            f"{each.overlap} without a change, on new noise"
-            if each.kind == NOISE_ALONE
-            else f"{each.overlap} at epsilon {each.epsilon:.3g} ({each.kind})"
+        parts = [
+            f"{each['overlap']} without a change, on new noise"
+            if each["kind"] == NOISE_ALONE
+            else f"{each['overlap']} at epsilon {each['epsilon']:.3g} ({each['kind']})"
             for each in trials
-        )
-        lines.append(f"Tried: of the top {found.topk.k} {units} there stayed {parts}.")
-    if any(each.overlap < each.promised for each in trials):
+        ]
+        lines.append(f"Tried: of the top {k} {units} there stayed {', '.join(parts)}.")
+    if any(each["overlap"] < each["promised"] for each in trials):
         lines.append(
             "Fewer stayed than promised: the map of a changed input was measured with an error of its own, which "
             "only --compared computed allows for."
@@ -152,34 +106,33 @@ def _describe_reach(radii: Mapping[str, Any], k: int, units: str) -> str:
     return f"Of the top {k} {units} there stay, by the length of the change: {'; '.join(parts)}."
 
 
-def draw(known: Facts, *, case: Case, found: Certificate, trials: Sequence[Trial]) -> Figure:
+def draw(known: Facts, found: Certificate, picture: Any) -> Figure:
     """Input, map with its certified units, and the guarantee against epsilon."""
-    k, units = found.topk.k, _units(case, found)
-    top, sure = (
-        None if each is None else find_places(found, each) for each in (found.top(found.map), found.topk.members)
-    )
+    k, units = found.topk.k, found.topk.units
     sizes = found.map.norm(dim=0)
-    if found.topk.units == "pixels":
+    if units == "pixels":
         sizes = found.topk.sizes(found.map[None])[0].view(sizes.shape)
-    marked = plot.MarkedMap(sizes, top if found.change.norm else None, sure, _legend(found))
-    length = "pixels, 0..1" if case.typed.pixels else "units of the input"
+    top = find_places(found, found.top(found.map)) if found.change.norm else None
+    sure = None if found.topk.members is None else find_places(found, found.topk.members)
+    length = "pixels, 0..1" if known["pixels"] else "units of the input"
+    shares = [(each["kind"] == NOISE_ALONE, each["epsilon"], each["overlap"] / k) for each in known["trials"]]
     promise = plot.CertifiedCurve(
         known["curve"]["epsilon"],
         [each / k for each in known["curve"]["overlap"]],
         found.epsilon,
-        [(each.epsilon, each.overlap / k) for each in trials if each.kind != NOISE_ALONE],
-        next((each.overlap / k for each in trials if each.kind == NOISE_ALONE), None),
+        [(epsilon, share) for alone, epsilon, share in shares if not alone],
+        next((share for alone, _, share in shares if alone), None),
         (f"epsilon: l2 length of the change, {length}", f"share of the top {k} {units} that stays"),
         known["curve"]["logarithmic"],
         f"VACUOUS\nat {found.epsilon:g}" if found.vacuous else "",
     )
     headline = f"at least {found.topk.overlap} of the top {k} {units} stay"
     headline = f"VACUOUS, promises nothing: {headline}" if found.vacuous else headline
-    title = f"{case.typed.method} by {found.recipe}, changes up to {found.epsilon:g}: {headline}"
+    title = f"{known['method']} by {found.recipe}, changes up to {found.epsilon:g}: {headline}"
     noise = "no noise" if found.constants.sigma is None else f"sigma {found.constants.sigma:g}"
     noise += "" if found.constants.rho is None else f", rho {found.constants.rho:.3g}"
     names = (f"input\n{shorten(_target(known))}", f"map of {units}\n{noise}")
-    return plot.picture(to_picture(case.x, case.classifier), marked, promise, title, names)
+    return plot.picture(picture, plot.MarkedMap(sizes, top, sure, _legend(found)), promise, title, names)
 
 
 def find_places(found: Certificate, chosen: Tensor) -> plot.Mask:
@@ -190,22 +143,19 @@ def find_places(found: Certificate, chosen: Tensor) -> plot.Mask:
         chosen = chosen[groups.cpu().reshape(-1)]
     if chosen.numel() == found.map.numel():
         chosen = chosen.view(found.map.shape).any(0)
-    mask: plot.Mask = chosen.view(found.map.shape[1:]).to(torch.bool).numpy()
+    mask: plot.Mask = chosen.view(found.map.shape[1:]).bool().numpy()
     return mask
 
 
 def _legend(found: Certificate) -> tuple[str, str]:
     """What is known of each unit, and what of the rest together."""
-    if found.topk.members is None:
-        return "", f"top {found.topk.k}, of which at least {found.topk.overlap} stay, but not known which"
-    sure = int(found.topk.members.sum())
-    others = f"the other {found.topk.k - sure} of the top {found.topk.k}" if sure else f"top {found.topk.k}"
-    more = f", of which at least {found.topk.overlap - sure} stay" if found.topk.overlap > sure else ""
-    return f"each surely stays: {sure} of the top {found.topk.k}", others + more
-
-
-def _units(case: Case, found: Certificate) -> str:
-    return "cells" if case.typed.grid is not None and found.topk.units == "pixels" else found.topk.units
+    k, overlap, members = found.topk.k, found.topk.overlap, found.topk.members
+    if members is None:
+        return "", f"top {k}, of which at least {overlap} stay, but not known which"
+    sure = int(members.sum())
+    others = f"the other {k - sure} of the top {k}" if sure else f"top {k}"
+    more = f", of which at least {overlap - sure} stay" if overlap > sure else ""
+    return f"each surely stays: {sure} of the top {k}", others + more
 
 
 def _target(known: Facts) -> str:

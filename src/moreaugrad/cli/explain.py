@@ -104,9 +104,9 @@ def compare(
     An option goes to the methods that take it. Sparse methods keep 5 % unless --eta or --sparsity is given.
     """
     given = options.given()
-    names = [name.strip() for name in methods.split(",")] if methods else _usable_methods("network" in given)
-    for name in names:
-        _ = METHODS[name]
+    usable = [name for name, each in METHODS.items() if "network" in given or "trained" not in each.flags]
+    names = [name.strip() for name in methods.split(",")] if methods else usable
+    _ = [METHODS[name] for name in names]  # an unknown one raises
     from moreaugrad.data.images import read_image
 
     terminal = Terminal(quiet)
@@ -144,7 +144,7 @@ def _explain_by_each(
         try:
             with terminal.bar(name) as watch:
                 (record,) = Explainer(classifier, name, options)([source], target, watch)
-            if record.error is not None:
+            if record.explanation is None:
                 raise ValueError(record.error)
         except (ValueError, TypeError) as error:
             if specific is None or specific & set(options):
@@ -152,7 +152,8 @@ def _explain_by_each(
             terminal.say(f"{name}: left out: {error}")
             reasons.append(f"{name}: {error}")
             continue
-        found[f"{name}\n{describe_cost(record)}"] = record
+        spent = 0 if record.explanation.gradients is None else int(record.explanation.gradients)
+        found[f"{name}\n{spent:,} gradient{'' if spent == 1 else 's'}, {record.seconds:.2g} s"] = record
         target = record.target  # the same class for all
         terminal.say(f"{name}: {describe(record)}")
     if not found:
@@ -184,11 +185,6 @@ def demo(*, out: Out = Path("demo"), quiet: Quiet = False) -> int:
     return DONE
 
 
-def _usable_methods(trained: bool) -> list[str]:
-    """The methods that need no training, and the trained one if its network is given."""
-    return [name for name, each in METHODS.items() if trained or "trained" not in each.flags]
-
-
 def share_options(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """For each method the options that it takes; sparse methods get a default sparsity."""
     from moreaugrad.methods.options import option_names
@@ -208,10 +204,16 @@ def share_options(names: Sequence[str], options: Mapping[str, Any]) -> dict[str,
 
 def write_result(record: Record, file: str, explainer: Explainer, out: Path, terminal: Terminal) -> bool:
     """Write the picture, map and JSON line of one image, and report it; whether all went well."""
-    error = record.error
-    if record.explanation is not None:
+    from moreaugrad.plotting import pictures
+
+    one, error = record.explanation, record.error
+    if one is not None:
         try:
-            write_files(record, out)
+            one.save(out / f"{record.key}.npz")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # the method has warned of an all-zero map already
+                figure = pictures.panel(record.picture, one.map[0], f"{record.key}: {describe(record)}")
+            pictures.write(figure, out / f"{record.key}.png")
         except OSError as reason:
             error = f"the result cannot be written: {reason}"
     line = as_json(record, error, file, explainer)
@@ -220,21 +222,9 @@ def write_result(record: Record, file: str, explainer: Explainer, out: Path, ter
     terminal.result(line)
     if error is not None:
         terminal.error(f"{file}: {error}")
-        return False
-    terminal.say(f"{record.key}: {describe(record)} -> {out / record.key}.png")
-    return True
-
-
-def write_files(record: Record, out: Path) -> None:
-    """OUT/<key>.png and OUT/<key>.npz, each whole or not at all."""
-    from moreaugrad.plotting import pictures
-
-    assert record.explanation is not None
-    record.explanation.save(out / f"{record.key}.npz")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the method has warned of an all-zero map already
-        figure = pictures.panel(record.picture, record.explanation.map[0], f"{record.key}: {describe(record)}")
-    pictures.write(figure, out / f"{record.key}.png")
+    else:
+        terminal.say(f"{record.key}: {describe(record)} -> {out / record.key}.png")
+    return error is None
 
 
 def as_json(record: Record, error: str | None, file: str, explainer: Explainer) -> str:
@@ -245,10 +235,10 @@ def as_json(record: Record, error: str | None, file: str, explainer: Explainer) 
     found: dict[str, Any] = {"file": file, "key": record.key, "model": model, "method": explainer.name}
     if one is None or error is not None:
         return json.dumps(found | {"error": error}, ensure_ascii=False, allow_nan=False)
-    found |= {"target": record.target, "label": record.label, "score": _number(one.score)}
-    found |= {"entries_kept": _number(one.kept), "pixels_kept": _number(one.pixels_kept)}
-    found |= {name: _number(getattr(one, name)) for name in ("eta", "envelope", "residual", "converged")}
-    found |= {"gradients": None if one.gradients is None else int(one.gradients), "seed": one.seed}
+    numbers = {"score": one.score, "entries_kept": one.kept, "pixels_kept": one.pixels_kept}
+    numbers |= {name: getattr(one, name) for name in ("eta", "envelope", "residual", "converged", "gradients")}
+    found |= {"target": record.target, "label": record.label}
+    found |= {name: _number(value) for name, value in numbers.items()} | {"seed": one.seed}
     found |= {"seconds": round(record.seconds, 3), "precision": one.options.get("precision")}
     found |= {name: _number(length) for name, length in record.lengths.items()}
     found |= {"options": describe_options(explainer.method), "versions": versions()}
@@ -267,13 +257,6 @@ def describe(record: Record) -> str:
     if one.converged is not None and not bool(one.converged):
         parts.append("not converged")
     return ", ".join(parts)
-
-
-def describe_cost(record: Record) -> str:
-    """Gradients and seconds of a map."""
-    assert record.explanation is not None
-    spent = 0 if record.explanation.gradients is None else int(record.explanation.gradients)
-    return f"{spent:,} gradient{'' if spent == 1 else 's'}, {record.seconds:.2g} s"
 
 
 def draw_side_by_side(records: Mapping[str, Record], title: str, file: Path) -> None:

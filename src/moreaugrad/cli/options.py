@@ -160,27 +160,32 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def import_plugin(name: str) -> None:
     """Import a module by its name, looked for in the current folder too, or a .py file by its path; once."""
     try:
-        if not name.endswith(".py"):
+        if name.endswith(".py"):
+            _import_file(str(Path(name).resolve()))
+        else:
             sys.path.insert(0, str(Path.cwd()))
             try:
                 import_module(name)
             finally:
                 sys.path.remove(str(Path.cwd()))
-        elif (place := str(Path(name).resolve())) not in sys.modules:
-            spec = spec_from_file_location(place, place)
-            assert spec is not None
-            assert spec.loader is not None
-            sys.modules[place] = module_from_spec(spec)
-            try:
-                spec.loader.exec_module(sys.modules[place])
-            except BaseException:
-                del sys.modules[place]
-                raise
     except Exception as error:
         raise ValueError(
             f"--import must name a module or a .py file that can be imported, got {name!r}: "
             f"{type(error).__name__}: {error}"
         ) from error
+
+
+def _import_file(path: str) -> None:
+    """A file that some module was imported from already would register its members twice."""
+    if any(getattr(module, "__file__", None) == path for module in list(sys.modules.values())):
+        return
+    spec: Any = spec_from_file_location(path, path)
+    sys.modules[path] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(sys.modules[path])
+    except BaseException:
+        del sys.modules[path]
+        raise
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

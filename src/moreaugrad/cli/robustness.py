@@ -21,7 +21,7 @@ from moreaugrad.metrics import METRICS
 if TYPE_CHECKING:
     from moreaugrad.models.classifier import Classifier
     from moreaugrad.studies.plan import Study
-    from moreaugrad.studies.resumable_csv import StudyRow
+    from moreaugrad.studies.run import StudyRow
     from moreaugrad.studies.sources import Source
 
 DONE, NOT_FINISHED = 0, 1
@@ -47,12 +47,13 @@ class SourceOptions:
     def open(self, classifier: Classifier, out: Path) -> Source:
         from moreaugrad.data.arrays import read_cifar10
         from moreaugrad.data.images import find_images, unique_names
-        from moreaugrad.studies.sources import FileSource, PixelSource
+        from moreaugrad.studies.sources import PictureSource
 
         if self.data is not None:
-            return PixelSource(read_cifar10(self.data).x_test[: self.count], classifier)
+            pixels = read_cifar10(self.data).x_test[: self.count]
+            return PictureSource(list(pixels), [str(number) for number in range(len(pixels))], classifier)
         paths = find_images(self.images or (), skip=out)[: self.count]
-        return FileSource(paths, unique_names(paths), classifier)
+        return PictureSource(paths, unique_names(paths), classifier)
 
 
 @dataclass(frozen=True)
@@ -86,25 +87,21 @@ class StudyOptions:
 
     def make(self, options: Mapping[str, Any]) -> Study:
         """The study; each option goes to the methods or attacks that take it."""
-        from moreaugrad.studies.plan import Study, split_names
+        from moreaugrad.studies.plan import Study
         from moreaugrad.studies.setup import assign_options, attack_options
 
-        of_methods, of_attacks = assign_options(options, split_names(self.methods), split_names(self.attacks))
+        methods, attacks, norms, modes, metrics = (
+            [each.strip() for each in text.split(",") if each.strip()]
+            for text in (self.methods, self.attacks, self.norms, self.modes, self.metrics)
+        )
+        of_methods, of_attacks = assign_options(options, methods, attacks)
         for name, given in of_attacks.items():
             for each in ("steps", "restarts"):
                 if each in attack_options(name):
                     given.setdefault(each, getattr(self, each))
-        return Study(
-            of_methods,
-            of_attacks,
-            tuple(_read_size(each) for each in split_names(self.norms)),
-            self.norm,
-            tuple(split_names(self.modes)),
-            tuple(split_names(self.metrics)),
-            self.budget,
-            self.attack_budget,
-            self.seed,
-        )
+        sizes = tuple(map(_read_size, norms))
+        terms = {name: getattr(self, name) for name in ("norm", "budget", "attack_budget", "seed")}
+        return Study(of_methods, of_attacks, sizes, modes=tuple(modes), metrics=tuple(metrics), **terms)
 
 
 def robustness(
@@ -144,7 +141,7 @@ def robustness(
     if result.finished:
         terminal.say(f"-> {out}: rows.csv, table.csv, curves.png, study.json")
         return DONE
-    terminal.say(f"stopped after {result.done} of {result.total} cells; the same command goes on from {out}")
+    terminal.say(f"stopped after {result.done} of {result.total} cells; the same command resumes it in {out}")
     return NOT_FINISHED
 
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 if TYPE_CHECKING:
     from moreaugrad.types import Watch
 
@@ -29,25 +31,16 @@ class Terminal:
     quiet: bool = False
     json: bool = False
 
-    @property
-    def lively(self) -> bool:
-        """Whether somebody watches stderr."""
-        return not self.quiet and sys.stderr.isatty()
-
     def say(self, text: str) -> None:
         if not self.quiet and not self.json:
-            self._write(text)
+            typer.echo(text)
 
     def result(self, line: str) -> None:
         if self.json:
-            self._write(line)
+            typer.echo(line)
 
     def error(self, text: str) -> None:
         sys.stderr.write(f"error: {' '.join(text.split())}\n")
-
-    def _write(self, line: str) -> None:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
 
     def hear_warnings(self) -> None:
         """Print warnings as one line each, or none if quiet; drop those meant for developers of other packages.
@@ -59,24 +52,18 @@ class Terminal:
         warnings.simplefilter("default", UserWarning)
         for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
             warnings.filterwarnings("ignore", category=kind, module=r"(?!moreaugrad\b)")
-        warnings.showwarning = _drop_warning if self.quiet else _show_warning  # type: ignore[assignment]
+        warnings.showwarning = (lambda *warning: None) if self.quiet else _show_warning  # type: ignore[assignment]
 
     @contextmanager
     def busy(self, title: str) -> Iterator[None]:
-        """A spinner for work of unknown length."""
-        if not self.lively:
-            yield
-            return
-        from rich.console import Console
-        from rich.markup import escape
-
-        with Console(stderr=True).status(escape(title)):
+        """A bar without an end, for work of unknown length."""
+        with self.bar(title):
             yield
 
     @contextmanager
     def bar(self, title: str) -> Iterator[Watch]:
         """A callback for one call, which draws a progress bar that disappears afterwards."""
-        if not self.lively:
+        if self.quiet or not sys.stderr.isatty():  # nobody watches
             yield lambda step, total, info: None
             return
         from rich.console import Console
@@ -101,7 +88,3 @@ class _LineHandler(logging.Handler):
 
 def _show_warning(message: Warning | str, *where: Any) -> None:
     sys.stderr.write(f"warning: {' '.join(str(message).split())}\n")
-
-
-def _drop_warning(message: Warning | str, *where: Any) -> None:
-    """Shows nothing."""

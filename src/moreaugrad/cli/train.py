@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moreaugrad.cli.options import Device, Quiet, Seed, Weights, expand_options, option
 from moreaugrad.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from moreaugrad.training.trainer import TrainingJob
 
 app = typer.Typer(help="Train the networks of the zoo.")
 
@@ -32,6 +35,11 @@ class RunOptions:
     restart: bool = option("Start over, even if there is a checkpoint.", "--restart", default=False)
     limit_seconds: float | None = option("Stop at the first log line after this many seconds.")
     quiet: Quiet = False
+
+    def job(self, data: Path, out: Path | None, compile: bool | None = None) -> TrainingJob:
+        from moreaugrad.training.trainer import TrainingJob
+
+        return TrainingJob(data, out, self.device, compile, self.restart, self.limit_seconds)
 
 
 @dataclass(frozen=True)
@@ -98,10 +106,8 @@ def cifar10(
     Exit code 0: the weights are written; 1: --limit-seconds came first, run it again.
     """
     from moreaugrad.training.classifiers import train_cifar10
-    from moreaugrad.training.trainer import TrainingJob
 
-    job = TrainingJob(data, out, run.device, compile, run.restart, run.limit_seconds)
-    return train_cifar10(asdict(recipe), job, Terminal(run.quiet))
+    return train_cifar10(asdict(recipe), run.job(data, out, compile), Terminal(run.quiet))
 
 
 @app.command("tiny-imagenet")
@@ -114,10 +120,8 @@ def tiny_imagenet(
     Exit code 0: the weights are written; 1: --limit-seconds came first, run it again.
     """
     from moreaugrad.training.classifiers import train_tiny_imagenet
-    from moreaugrad.training.trainer import TrainingJob
 
-    job = TrainingJob(data, out, run.device, compile, run.restart, run.limit_seconds)
-    return train_tiny_imagenet(asdict(recipe), job, Terminal(run.quiet))
+    return train_tiny_imagenet(asdict(recipe), run.job(data, out, compile), Terminal(run.quiet))
 
 
 def train_mask(
@@ -134,7 +138,5 @@ def train_mask(
     Exit code 0: the network is written; 1: --limit-seconds came first, run it again.
     """
     from moreaugrad.training.mask_networks import train_mask_network
-    from moreaugrad.training.trainer import TrainingJob
 
-    job = TrainingJob(data, out, run.device, None, run.restart, run.limit_seconds)
-    return train_mask_network(asdict(recipe), job, model, weights, Terminal(run.quiet))
+    return train_mask_network(asdict(recipe), run.job(data, out), model, weights, Terminal(run.quiet))

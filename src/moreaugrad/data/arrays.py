@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from moreaugrad.files import first_line
+
 CLASSES = 10
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 
@@ -20,9 +22,17 @@ NAMES = ("x_train", "y_train", "x_test", "y_test")
 class Arrays:
     """Training and test images of a data set in memory.
 
-    Attributes:
-        x_train, x_test: pixels (N, H, W, 3), uint8.
-        y_train, y_test: labels (N,), uint8.
+    Args:
+        x_train: pixels of the training images, (N, H, W, 3), uint8.
+        y_train: their labels, (N,), uint8.
+        x_test: pixels of the test images, (M, H, W, 3), uint8.
+        y_test: their labels, (M,), uint8.
+
+    Example:
+        >>> import numpy as np
+        >>> images, labels = np.zeros((5, 32, 32, 3), np.uint8), np.arange(5, dtype=np.uint8)
+        >>> mg.Arrays(images, labels, images[:2], labels[:2]).x_test.shape
+        (2, 32, 32, 3)
     """
 
     x_train: NDArray[np.uint8]
@@ -31,11 +41,15 @@ class Arrays:
     y_test: NDArray[np.uint8]
 
     def digest(self) -> str:
-        """Hash that is the same for the same images and labels in the same order."""
-        found = sha256()
-        for name in NAMES:
-            found.update(getattr(self, name).tobytes())
-        return found.hexdigest()[:16]
+        return digest(*(getattr(self, name) for name in NAMES))
+
+
+def digest(*arrays: NDArray[Any]) -> str:
+    """Hash that is the same for the same images and labels in the same order."""
+    found = sha256()
+    for array in arrays:
+        found.update(array.tobytes())
+    return found.hexdigest()[:16]
 
 
 def read_cifar10(path: str | Path) -> Arrays:
@@ -45,14 +59,13 @@ def read_cifar10(path: str | Path) -> Arrays:
         path: a folder as torchvision keeps it, or an .npz file with x_train, y_train, x_test, y_test.
 
     Returns:
-        `Arrays` with the fields x_train, y_train, x_test, y_test: pixels (N, 32, 32, 3) and labels (N,), uint8.
+        `Arrays`: pixels (N, 32, 32, 3) and labels (N,), uint8.
 
     Example:
-        >>> import numpy as np, pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "cifar10.npz"
+        >>> import numpy as np
         >>> images, labels = np.zeros((5, 32, 32, 3), np.uint8), np.arange(5)
-        >>> np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)
-        >>> mg.read_cifar10(path).x_train.shape
+        >>> np.savez("cifar10.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+        >>> mg.read_cifar10("cifar10.npz").x_train.shape
         (5, 32, 32, 3)
     """
     place = Path(path)
@@ -66,23 +79,19 @@ def read_cifar10(path: str | Path) -> Arrays:
 
 
 def _check_arrays(found: Mapping[str, NDArray[Any]], source: object) -> Arrays:
-    """The arrays, if shapes, types and labels are what training expects."""
     for half in ("train", "test"):
         x, y = found[f"x_{half}"], found[f"y_{half}"]
+        where = f"{half} of {str(source)!r} must"
         if x.dtype != np.uint8 or x.shape[1:] != (32, 32, 3) or not len(x):
             raise ValueError(
-                f"x_{half} of {str(source)!r} must be uint8 of shape (N, 32, 32, 3), N > 0, got {x.dtype} of shape "
-                f"{x.shape}; put the channels last, and leave the values at 0..255"
+                f"x_{where} be uint8 of shape (N, 32, 32, 3), N > 0, got {x.dtype} of shape {x.shape}; put the "
+                "channels last, and leave the values at 0..255"
             )
         if y.dtype.kind not in "iu" or y.shape != x.shape[:1]:
-            raise ValueError(
-                f"y_{half} of {str(source)!r} must be whole numbers of shape ({len(x)},), one per image, "
-                f"got {y.dtype} of shape {y.shape}"
-            )
+            came = f"{y.dtype} of shape {y.shape}"
+            raise ValueError(f"y_{where} be whole numbers of shape ({len(x)},), one per image, got {came}")
         if y.min() < 0 or y.max() >= CLASSES:
-            raise ValueError(
-                f"y_{half} of {str(source)!r} must lie in 0..{CLASSES - 1}, got labels from {y.min()} to {y.max()}"
-            )
+            raise ValueError(f"y_{where} lie in 0..{CLASSES - 1}, got labels from {y.min()} to {y.max()}")
     return Arrays(**{name: np.ascontiguousarray(found[name].astype(np.uint8, copy=False)) for name in NAMES})
 
 
@@ -92,8 +101,7 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
             names = list(getattr(file, "files", ()))
             found = {name: file[name] for name in NAMES if name in names}
     except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(f"data must be a readable .npz file, got {str(path)!r}: {reason}") from None
+        raise ValueError(f"data must be a readable .npz file, got {str(path)!r}: {first_line(error)}") from None
     if missing := [name for name in NAMES if name not in found]:
         raise ValueError(f"data must hold the arrays {list(NAMES)}, got {str(path)!r} without {missing}")
     return found

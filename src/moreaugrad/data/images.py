@@ -40,19 +40,15 @@ def find_images(paths: Iterable[str | Path], skip: str | Path | None = None) -> 
 def unique_names(paths: Sequence[Path]) -> list[str]:
     """A name of its own for each file: the stem, or folder_stem_suffix, or that with a number."""
     shared = Counter(path.stem.casefold() for path in paths)  # casefold: disks may not tell A.png from a.png
-    found: list[str] = []
-    taken: set[str] = set()
+    found: dict[str, str] = {}
     for path in paths:
         stem = path.stem or "image"
         long = "_".join(filter(None, (path.resolve().parent.name, stem, path.suffix.lstrip("."))))
         wanted = stem if shared[path.stem.casefold()] == 1 else long
-        name, number = wanted, 1
-        while name.casefold() in taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        taken.add(name.casefold())
-        found.append(name)
-    return found
+        every = (wanted, *(f"{wanted}_{number}" for number in range(2, len(paths) + 2)))
+        name = next(each for each in every if each.casefold() not in found)
+        found[name.casefold()] = name
+    return list(found.values())
 
 
 def read_image(source: Any) -> Image.Image:
@@ -75,25 +71,20 @@ def read_image(source: Any) -> Image.Image:
 def _files_of(path: Path, skip: str | Path | None) -> list[Path]:
     if not path.is_dir():
         return [path]
-    inside = sorted(file for file in path.rglob("*") if _is_image(file.relative_to(path)) and file.is_file())
+    images = (file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    inside = sorted(file for file in images if not any(part[0] == "." for part in file.relative_to(path).parts))
     if skip is not None and (away := Path(skip).resolve()) != path.resolve():
         inside = [file for file in inside if away not in file.resolve().parents]
     return inside or [path]
-
-
-def _is_image(file: Path) -> bool:
-    hidden = any(part.startswith(".") for part in file.parts)
-    return file.suffix.lower() in SUFFIXES and not hidden
 
 
 def _read_file(path: Path) -> Image.Image:
     must = f"{str(path)!r} must be an image file"
     if path.is_dir():
         raise ValueError(f"{must}, got a folder without images; name the files, or another folder")
-    if not path.is_file():
-        raise ValueError(f"{must}, got nothing there; check the path")
-    if path.stat().st_size == 0:
-        raise ValueError(f"{must}, got an empty file; fetch it again")
+    if not path.is_file() or not path.stat().st_size:
+        came = "an empty file; fetch it again" if path.is_file() else "nothing there; check the path"
+        raise ValueError(f"{must}, got {came}")
     limit = f"{must} of at most {MOST_PIXELS // 10**6} megapixels, got"
     try:
         with warnings.catch_warnings():

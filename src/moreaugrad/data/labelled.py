@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moreaugrad.data.images import read_image, unique_names
+from moreaugrad.files import first_names, read_text
 
 IMAGENET = 1000  # classes
 NEEDED = ("file", "class_index")  # columns; wnid and name are taken where they are
@@ -80,11 +81,10 @@ def read_photos(folder: str | Path, labels: str | Path | None = None) -> Labelle
         The photos in the order of the table; a class that no row names is called by its number.
 
     Example:
-        >>> import pathlib, tempfile, shutil
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> _ = shutil.copy(photo, folder / "cat.jpg")
-        >>> _ = (folder / "labels.csv").write_text("file,class_index,name\\ncat.jpg,281,tabby")
-        >>> mg.read_photos(folder).classes[281]
+        >>> import pathlib
+        >>> table = pathlib.Path(photo).with_name("labels.csv")
+        >>> _ = table.write_text("file,class_index,name\\nphoto.jpg,281,tabby")
+        >>> mg.read_photos(table.parent).classes[281]
         'tabby'
     """
     place = Path(folder)
@@ -93,14 +93,8 @@ def read_photos(folder: str | Path, labels: str | Path | None = None) -> Labelle
     table = place / "labels.csv" if labels is None else Path(labels)
     rows = _read_table(table)
     names: dict[int, str] = {}
-    for number, row in enumerate(rows, 2):
-        given = row["class_index"]
-        if not given.strip().isdecimal() or int(given) >= IMAGENET:
-            raise ValueError(
-                f"class_index must be a whole number in 0..{IMAGENET - 1}, got {given!r} in line {number} of "
-                f"{str(table)!r}"
-            )
-        index = int(given)
+    for row in rows:
+        index = int(row["class_index"])
         name = row.get("name") or row.get("wnid") or str(index)
         if names.setdefault(index, name) != name:
             raise ValueError(
@@ -122,21 +116,6 @@ def check_present(files: Sequence[Path], why: str) -> None:
         )
 
 
-def first_names(names: Iterable[object]) -> str:
-    """The first few, for a message."""
-    every = list(map(str, names))
-    return ", ".join(every[:3]) + (", ..." if len(every) > 3 else "")
-
-
-def read_text(path: Path, what: str) -> str:
-    """A small text file, or one sentence on why not."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "nothing there" if isinstance(error, FileNotFoundError) else error
-        raise ValueError(f"{what} must be a readable text file, got {str(path)!r}: {reason}") from None
-
-
 def _read_table(table: Path) -> list[dict[str, str]]:
     what = "the table of the photos (columns file, wnid, class_index, name)"
     rows = list(csv.DictReader(read_text(table, what).splitlines()))
@@ -151,5 +130,10 @@ def _read_table(table: Path) -> list[dict[str, str]]:
         if not all(row[name] for name in NEEDED):
             raise ValueError(
                 f"each row of {str(table)!r} must have a file and a class_index, got {row} in line {number}"
+            )
+        if not row["class_index"].strip().isdecimal() or int(row["class_index"]) >= IMAGENET:
+            raise ValueError(
+                f"class_index must be a whole number in 0..{IMAGENET - 1}, got {row['class_index']!r} in line {number} "
+                f"of {str(table)!r}"
             )
     return rows

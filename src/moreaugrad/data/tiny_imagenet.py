@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from moreaugrad.data.labelled import LabelledImages, check_present, first_names, read_text
+from moreaugrad.data.labelled import LabelledImages, check_present
+from moreaugrad.files import first_names, read_text
 
 NAME = "tiny-imagenet-200"
 SOURCE = f"cs231n.stanford.edu/{NAME}.zip"
@@ -36,29 +37,28 @@ def read_tiny_imagenet(folder: str | Path, split: str) -> LabelledImages:
         ValueError: the folder is incomplete, or an annotation is malformed; the message says where.
 
     Example:
-        >>> import pathlib, shutil, tempfile
-        >>> root = pathlib.Path(tempfile.mkdtemp())
-        >>> (root / "train/n01443537/images").mkdir(parents=True)
-        >>> _ = (root / "wnids.txt").write_text("n01443537")
-        >>> _ = shutil.copy(photo, root / "train/n01443537/images/n01443537_0.JPEG")
-        >>> mg.read_tiny_imagenet(root, "train").keys
+        >>> import pathlib, shutil
+        >>> pathlib.Path("train/n01443537/images").mkdir(parents=True)
+        >>> _ = pathlib.Path("wnids.txt").write_text("n01443537")
+        >>> _ = shutil.copy(photo, "train/n01443537/images/n01443537_0.JPEG")
+        >>> mg.read_tiny_imagenet(".", "train").keys
         ['n01443537_0']
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {list(SPLITS)}, got {split!r}; the test split has no labels")
     root = _find_root(Path(folder))
-    wnids = read_wnids(root)
-    words = _read_words(root)
-    names = [words.get(wnid, wnid) for wnid in wnids]
-    return (_list_train if split == "train" else _list_val)(root, wnids, names)
+    wnids, path = read_wnids(root), root / "words.txt"
+    words = read_text(path, "the names of the classes") if path.is_file() else ""
+    names = {wnid: name.strip() for wnid, _, name in (line.partition("\t") for line in words.splitlines())}
+    listing = _list_train if split == "train" else _list_val
+    return listing(root, wnids, [names.get(wnid) or wnid for wnid in wnids])
 
 
 def read_wnids(folder: str | Path) -> list[str]:
     """The sorted WordNet identifiers of the classes; a label is a position among them."""
     path = _find_root(Path(folder)) / "wnids.txt"
     found = read_text(path, "the list of classes").split()
-    if twice := _duplicates(found):
-        raise ValueError(f"{str(path)!r} must name each class once, got {first_names(twice)} more than once")
+    _check_once(found, "class", path)
     if not found:
         raise ValueError(f"{str(path)!r} must name the classes, one wnid in each line, got none; fetch {SOURCE} again")
     return sorted(found)
@@ -68,20 +68,13 @@ def _find_root(folder: Path) -> Path:
     for place in (folder, folder / NAME):
         if (place / "wnids.txt").is_file():
             return place
-    must = f"the data must be the folder {NAME} with wnids.txt, train/ and val/, or the one above it"
-    if not folder.is_dir():
-        raise ValueError(f"{must}, got {str(folder)!r}: nothing there; unpack {SOURCE}")
-    inside = first_names(sorted(each.name for each in folder.iterdir())) or "nothing"
-    raise ValueError(f"{must}, got {str(folder)!r} with {inside} in it; unpack {SOURCE}")
-
-
-def _read_words(root: Path) -> dict[str, str]:
-    """Names by wnid; without words.txt a class is called by its wnid."""
-    path = root / "words.txt"
-    if not path.is_file():
-        return {}
-    pairs = (line.partition("\t") for line in read_text(path, "the names of the classes").splitlines())
-    return {wnid: name.strip() for wnid, _, name in pairs if name.strip()}
+    came = ": nothing there"
+    if folder.is_dir():
+        came = f" with {first_names(sorted(each.name for each in folder.iterdir())) or 'nothing'} in it"
+    raise ValueError(
+        f"the data must be the folder {NAME} with wnids.txt, train/ and val/, or the one above it, got "
+        f"{str(folder)!r}{came}; unpack {SOURCE}"
+    )
 
 
 def _list_train(root: Path, wnids: list[str], names: list[str]) -> LabelledImages:
@@ -110,8 +103,7 @@ def _list_val(root: Path, wnids: list[str], names: list[str]) -> LabelledImages:
     position = {wnid: label for label, wnid in enumerate(wnids)}
     for number, line in enumerate(lines, 1):
         _check_annotation(line, position, f"line {number} of {str(path)!r}")
-    if twice := _duplicates(line[0] for line in lines):
-        raise ValueError(f"{str(path)!r} must name each image once, got {first_names(twice)} more than once")
+    _check_once((line[0] for line in lines), "image", path)
     files = [place / "images" / line[0] for line in lines]
     check_present(files, f"{str(path)!r} names them")
     if nameless := sorted({file.name for file in _images(place / "images")} - {file.name for file in files}):
@@ -143,8 +135,9 @@ def _images(folder: Path) -> list[Path]:
     return sorted(folder.glob(IMAGES), key=lambda file: (len(file.name), file.name))
 
 
-def _duplicates(names: Iterable[str]) -> list[str]:
-    return [name for name, times in Counter(names).items() if times > 1]
+def _check_once(names: Iterable[str], what: str, path: Path) -> None:
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise ValueError(f"{str(path)!r} must name each {what} once, got {first_names(twice)} more than once")
 
 
 def _of(empty: list[str], wnids: list[str]) -> str:

@@ -57,7 +57,7 @@ METHODS = Table(
         _LAYER,
     ),
     normgrad=Entry(
-        "moreaugrad.methods.normgrad.normgrad:NormGrad",
+        "moreaugrad.methods.normgrad:NormGrad",
         "how much each position adds to the gradient of a layer's weights; one layer or several",
         _LAYER,
     ),

@@ -1,8 +1,10 @@
-"""Runs the rows of a batch in chunks of one constant shape, so that an image's map does not depend on the others."""
+"""For methods that run the model themselves: chunks of one constant shape, and what is kept from call to call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Int
@@ -10,6 +12,13 @@ from torch import Tensor
 
 from moreaugrad.model.prepared import Engine
 from moreaugrad.types import Images, Watch, ignore_progress
+
+_KEPT: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+
+
+def cache_of(method: object) -> dict[Any, Any]:
+    """What a method keeps because it is expensive to make; neither stored nor sent elsewhere with it."""
+    return _KEPT.setdefault(method, {})
 
 
 def run_in_chunks(
@@ -19,7 +28,10 @@ def run_in_chunks(
     rows_per_image: int = 1,
     watch: Watch = ignore_progress,
 ) -> tuple[Tensor, ...]:
-    """Joins the tensors that `run` makes of each chunk of image numbers; halves the chunk where memory runs out."""
+    """Joins the tensors that `run` makes of each chunk of image numbers; halves the chunk where memory runs out.
+
+    Every chunk has the same shape, so that the map of an image does not depend on the others.
+    """
     found: list[tuple[Tensor, ...]] = []
     start = 0
     while start < len(x):

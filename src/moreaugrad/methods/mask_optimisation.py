@@ -1,7 +1,6 @@
-"""Parts of the methods that optimise a mask: seeded draws, noisy copies, blur, total variation, Adam, probabilities.
+"""What the methods that optimise a mask share: seeded draws, noisy copies, probabilities.
 
-Every image of a batch has its own mask, and none of these operations mixes two of them. Holds no objective and no
-loop over steps: those belong to the methods.
+Every image of a batch has its own mask, and none of these operations mixes two of them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.batch import spread
 from moreaugrad.methods.base import Method
 from moreaugrad.model.inputs import Owners, select_target, take_target
 from moreaugrad.model.score import ClassScore
@@ -75,46 +73,3 @@ def class_probabilities(score: ClassScore, rows: Images, which: Owners) -> tuple
     some = score.take(which)
     every = some.outputs(rows).to(rows.dtype).softmax(1)
     return select_target(every, take_target(score.target, some.owners(rows))), every.amax(1)
-
-
-def scale_to_unit(grad: Images) -> Images:
-    """Each image's gradient divided by its largest entry; zero stays zero."""
-    largest = grad.abs().flatten(1).amax(1)
-    return grad / spread(torch.where(largest > 0, largest, torch.ones_like(largest)), grad)
-
-
-def gaussian_matrix(size: int, sigma: float, like: Tensor) -> Float[Tensor, "s s"]:
-    """A blur along one axis as a matrix. Rows sum to 1, at the border too, so that constants stay constant."""
-    place = torch.arange(size, dtype=torch.float64)
-    if sigma <= 0:
-        return torch.eye(size).to(like)
-    kernel = (-(place[:, None] - place).square() / (2 * sigma**2)).exp()
-    return (kernel / kernel.sum(1, keepdim=True)).to(like)
-
-
-def blur(x: Float[Tensor, "*n h w"], sigma: float) -> Float[Tensor, "*n h w"]:
-    return gaussian_matrix(x.shape[-2], sigma, x) @ x @ gaussian_matrix(x.shape[-1], sigma, x).T
-
-
-def upsampling_matrix(size: int, scale: int, sigma: float, like: Tensor) -> Float[Tensor, "s t"]:
-    """From low resolution to `size` along one axis: each entry repeated `scale` times, then blurred."""
-    low = -(-size // scale)
-    repeated = torch.eye(low, dtype=torch.float64).repeat_interleave(scale, 0)[:size].to(like)
-    return gaussian_matrix(size, sigma, like) @ repeated
-
-
-def total_variation(mask: Float[Tensor, "n 1 h w"], beta: float) -> PerImage:
-    """Sum over pixels of |forward difference|_2^beta; nothing lies beyond the border."""
-    tall, wide = torch.zeros_like(mask), torch.zeros_like(mask)
-    tall[..., :-1, :] = mask[..., 1:, :] - mask[..., :-1, :]
-    wide[..., :, :-1] = mask[..., :, 1:] - mask[..., :, :-1]
-    tiny = 1e-12 if beta < 2 else 0.0  # a power below one has no derivative at zero
-    each: Tensor = (tall.square() + wide.square() + tiny).pow(beta / 2) - tiny ** (beta / 2)
-    return each.flatten(1).sum(1)
-
-
-def adam_step(grad: Images, first: Images, second: Images, step: int) -> tuple[Images, Images, Images]:
-    """The direction of step 1, 2, ... and the two moments, with the usual decays .9 and .999."""
-    first, second = 0.9 * first + 0.1 * grad, 0.999 * second + 0.001 * grad.square()
-    size = (second / (1 - 0.999**step)).sqrt() + 1e-8
-    return first / (1 - 0.9**step) / size, first, second

@@ -11,11 +11,10 @@ from torch.nn import functional as F
 
 from moreaugrad import validate
 from moreaugrad.batch import norm, total
-from moreaugrad.methods import mask_optimisation as optimise
 from moreaugrad.methods.base import Call
-from moreaugrad.methods.mask_optimisation import MaskMethod, blur, generator
+from moreaugrad.methods.mask_optimisation import MaskMethod, class_probabilities, generator
 from moreaugrad.results import Explanation
-from moreaugrad.types import Images
+from moreaugrad.types import Images, PerImage
 
 MODES = {"deletion": 1, "preservation": -1}  # the sign of the class probability in what is minimised
 REPLACEMENTS = ("blur", "constant", "noise")
@@ -89,14 +88,14 @@ class MeaningfulPerturbation(MaskMethod):
             raise ValueError(f"inputs must be one batch of pictures (N, C, H, W) for {self.get_name()}, got {shown}")
         x, (height, width) = call.x, call.x.shape[-2:]
         scale, sigma = self._lengths(height)
-        tall, wide = (optimise.upsampling_matrix(size, scale, sigma / 2, x) for size in (height, width))
+        tall, wide = (upsampling_matrix(size, scale, sigma / 2, x) for size in (height, width))
         still = self._fixed_replacement(x, sigma)
         mask = self._start(call, scale, self._replacement(call, still, 0))
-        first, second = torch.zeros_like(mask), torch.zeros_like(mask)
+        adam = torch.optim.Adam([mask], self.lr)
         for step in range(1, self.budget + 1):
-            grad = self._gradient(call, mask, (tall, wide), still, step)
-            move, first, second = optimise.adam_step(grad, first, second, step)
-            mask = (mask - self.lr * move).clamp(0, 1)
+            mask.grad = self._gradient(call, mask, (tall, wide), still, step)
+            adam.step()
+            mask.clamp_(0, 1)
             call.watch(step, self.budget, {})
         low = 1 - mask if self.mode == "deletion" else mask
         return Explanation(map=(tall @ low @ wide.T).clamp(0, 1), gradients=call.each(self.budget), coarse=low)
@@ -113,7 +112,7 @@ class MeaningfulPerturbation(MaskMethod):
             full = upsampling[0] @ leaf @ upsampling[1].T
             mixed = full * image + (1 - full) * replaced
             size = (1 - leaf if self.mode == "deletion" else leaf).sum()
-            penalty = self.lam1 * size + self.lam2 * optimise.total_variation(leaf, self.tv_beta).sum()
+            penalty = self.lam1 * size + self.lam2 * total_variation(leaf, self.tv_beta).sum()
         _, slope = call.score.value_and_grad(mixed.detach())
         (grad,) = torch.autograd.grad([mixed, penalty], leaf, [MODES[self.mode] * slope, torch.ones_like(penalty)])
         return grad
@@ -152,15 +151,44 @@ class MeaningfulPerturbation(MaskMethod):
         for image in range(len(call.x)):
             one = slice(image, image + 1)
             rows = call.x[one] + removed * (replaced[one] - call.x[one])
-            probability, _ = optimise.class_probabilities(
-                call.score, rows, torch.full((len(rows),), image, device=call.x.device)
-            )
+            owners = torch.full((len(rows),), image, device=call.x.device)
+            probability, _ = class_probabilities(call.score, rows, owners)
             span = probability[0] - probability[-1]  # the first disc is empty
             enough = (probability[:-1] - probability[-1] < LEFT * span) & (span > 0)
             fallback = torch.where(span > 0, DISCS - 1, 0)
             chosen[image] = torch.where(enough.any(), enough.int().argmax(), fallback)
         low = F.avg_pool2d(discs[chosen], scale, ceil_mode=True, count_include_pad=False)
         return 1 - low if self.mode == "deletion" else low
+
+
+def gaussian_matrix(size: int, sigma: float, like: Tensor) -> Float[Tensor, "s s"]:
+    """A blur along one axis as a matrix. Rows sum to 1, at the border too, so that constants stay constant."""
+    place = torch.arange(size, dtype=torch.float64)
+    if sigma <= 0:
+        return torch.eye(size).to(like)
+    kernel = (-(place[:, None] - place).square() / (2 * sigma**2)).exp()
+    return (kernel / kernel.sum(1, keepdim=True)).to(like)
+
+
+def blur(x: Float[Tensor, "*n h w"], sigma: float) -> Float[Tensor, "*n h w"]:
+    return gaussian_matrix(x.shape[-2], sigma, x) @ x @ gaussian_matrix(x.shape[-1], sigma, x).T
+
+
+def upsampling_matrix(size: int, scale: int, sigma: float, like: Tensor) -> Float[Tensor, "s t"]:
+    """From low resolution to `size` along one axis: each entry repeated `scale` times, then blurred."""
+    low = -(-size // scale)
+    repeated = torch.eye(low, dtype=torch.float64).repeat_interleave(scale, 0)[:size].to(like)
+    return gaussian_matrix(size, sigma, like) @ repeated
+
+
+def total_variation(mask: Float[Tensor, "n 1 h w"], beta: float) -> PerImage:
+    """Sum over pixels of |forward difference|_2^beta; nothing lies beyond the border."""
+    tall, wide = torch.zeros_like(mask), torch.zeros_like(mask)
+    tall[..., :-1, :] = mask[..., 1:, :] - mask[..., :-1, :]
+    wide[..., :, :-1] = mask[..., :, 1:] - mask[..., :, :-1]
+    tiny = 1e-12 if beta < 2 else 0.0  # a power below one has no derivative at zero
+    each: Tensor = (tall.square() + wide.square() + tiny).pow(beta / 2) - tiny ** (beta / 2)
+    return each.flatten(1).sum(1)
 
 
 def _discs(x: Images) -> Float[Tensor, "discs 1 h w"]:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import cast
+from typing import Any, cast
 
-from moreaugrad.registry import Entry, Table
+from moreaugrad.registry import Entry, Table, unknown
+
+# what a metric takes: (a, b) | maps | (maps, boxes) | (maps, x, model, target) | an explainer or its factory
+NEEDS = ("pair", "map", "box", "model", "explainer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric(Entry):
     """One metric: what it is called with, which values it can take, and which of them are better."""
 
-    needs: str = "pair"  # pair (a, b) | map | box (map, boxes) | model (map, x, model, target) | explainer
+    needs: str = "pair"
     direction: str | None = None  # "lower" or "higher" is more robust, sparser, more faithful; None: neither
     range: tuple[float, float] = (-inf, inf)
 
@@ -33,50 +36,37 @@ class Metrics(Table):
     def __getitem__(self, name: str) -> Metric:
         return cast(Metric, super().__getitem__(name))
 
+    def make_entry(self, member: Any, summary: str, **about: Any) -> Metric:
+        if about.get("needs", NEEDS[0]) not in NEEDS:
+            raise unknown("needs", about["needs"], list(NEEDS))
+        return Metric(f"{member.__module__}:{member.__qualname__}", summary, member=member, **about)
 
-def _metric(path: str, summary: str, direction: str, low: float, high: float, needs: str = "pair") -> Metric:
-    return Metric(f"moreaugrad.metrics.{path}", summary, direction=direction, range=(low, high), needs=needs)
 
-
+_TABLE = (  # file, function, needs, direction, range, summary
+    ("similarity", "normalised_distance", "pair", "lower", (0, 2), "Euclidean distance of two maps, each of norm 1"),
+    ("similarity", "topk_intersection", "pair", "higher", (0, 1), "share of one map's top entries that the other has"),
+    ("similarity", "ssim", "pair", "higher", (-1, 1), "structural similarity of two maps as pictures in [0, 1]"),
+    ("similarity", "cosine", "pair", "higher", (-1, 1), "cosine of the angle between two maps"),
+    ("similarity", "pearson", "pair", "higher", (-1, 1), "linear correlation of the entries of two maps"),
+    ("similarity", "spearman", "pair", "higher", (-1, 1), "correlation of the ranks of the entries of two maps"),
+    ("similarity", "kl_divergence", "pair", "lower", (0, inf), "relative entropy of two maps, each of sum 1"),
+    ("similarity", "centre_shift", "pair", "lower", (0, inf), "pixels between the centres of mass of two maps"),
+    ("sparsity", "nonzero_share", "map", "lower", (0, 1), "share of entries that are not zero"),
+    ("sparsity", "gini", "map", "higher", (0, 1), "inequality of the entries: 0 all alike, 1 - 1/n one alone"),
+    ("sparsity", "hoyer", "map", "higher", (0, 1), "sparseness by the ratio of the L1 to the L2 norm"),
+    ("sparsity", "active_groups", "map", "lower", (0, 1), "share of groups that hold anything"),
+    ("faithfulness", "insertion", "model", "higher", (0, 1), "probability while the map's pixels appear, averaged"),
+    ("faithfulness", "deletion", "model", "lower", (0, 1), "probability while the map's pixels vanish, averaged"),
+    ("localisation", "pointing_game", "box", "higher", (0, 1), "whether the largest place of the map is at the object"),
+    ("localisation", "energy_in_box", "box", "higher", (0, 1), "share of the map that is on objects"),
+    ("sensitivity", "local_lipschitz", "explainer", "lower", (0, inf), "most that maps change per change of the image"),
+    ("sanity", "sanity_check", "explainer", "lower", (-1, 1), "similarity of the map to that of a random model"),
+    ("sanity", "model_randomisation", "explainer", "lower", (-1, 1), "similarity of the map as layers become random"),
+)
 METRICS = Metrics(
     "metric",
-    normalised_distance=_metric(
-        "similarity:normalised_distance", "Euclidean distance of two maps, each divided by its norm", "lower", 0, 2
-    ),
-    topk_intersection=_metric(
-        "similarity:topk_intersection", "share of the top entries of one map that the other keeps", "higher", 0, 1
-    ),
-    ssim=_metric("structure:ssim", "structural similarity of two maps as pictures in [0, 1]", "higher", -1, 1),
-    cosine=_metric("similarity:cosine", "cosine of the angle between two maps", "higher", -1, 1),
-    pearson=_metric("similarity:pearson", "linear correlation of the entries of two maps", "higher", -1, 1),
-    spearman=_metric("similarity:spearman", "correlation of the ranks of the entries of two maps", "higher", -1, 1),
-    kl_divergence=_metric(
-        "similarity:kl_divergence", "relative entropy of two maps that are made to sum to 1", "lower", 0, inf
-    ),
-    centre_shift=_metric("structure:centre_shift", "pixels between the centres of mass of two maps", "lower", 0, inf),
-    nonzero_share=_metric("sparsity:nonzero_share", "share of entries that are not zero", "lower", 0, 1, "map"),
-    gini=_metric("sparsity:gini", "inequality of the entries: 0 all alike, 1 - 1/n one alone", "higher", 0, 1, "map"),
-    hoyer=_metric("sparsity:hoyer", "sparseness by the ratio of the L1 to the L2 norm", "higher", 0, 1, "map"),
-    active_groups=_metric("sparsity:active_groups", "share of groups that hold anything", "lower", 0, 1, "map"),
-    insertion=_metric(
-        "faithfulness:insertion", "probability while the pixels of the map appear, averaged", "higher", 0, 1, "model"
-    ),
-    deletion=_metric(
-        "faithfulness:deletion", "probability while the pixels of the map vanish, averaged", "lower", 0, 1, "model"
-    ),
-    pointing_game=_metric(
-        "localisation:pointing_game", "whether the largest place of the map is at the object", "higher", 0, 1, "box"
-    ),
-    energy_in_box=_metric("localisation:energy_in_box", "share of the map that is on objects", "higher", 0, 1, "box"),
-    local_lipschitz=_metric(
-        "sensitivity:local_lipschitz", "most that maps change per change of the image", "lower", 0, inf, "explainer"
-    ),
-    sanity_check=_metric(
-        "sanity:sanity_check", "similarity of the map to that of a model of random weights", "lower", -1, 1, "explainer"
-    ),
-    model_randomisation=_metric(
-        "sanity:model_randomisation",
-        "similarity of the map as layers are made random, one by one; a number per image and layer",
-        "lower", -1, 1, "explainer",
-    ),
-)  # fmt: skip
+    **{
+        name: Metric(f"moreaugrad.metrics.{file}:{name}", summary, needs=needs, direction=direction, range=limits)
+        for file, name, needs, direction, limits, summary in _TABLE
+    },
+)

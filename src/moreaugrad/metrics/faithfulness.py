@@ -12,11 +12,11 @@ from typing import Any, Literal, overload
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn import functional as F
 
 from moreaugrad import validate
 from moreaugrad.metrics import maps as checks
 from moreaugrad.metrics.maps import Flat, read_maps, sum_channels, to_float64
+from moreaugrad.model.inputs import select_target
 from moreaugrad.registry import unknown
 from moreaugrad.types import Flags, ForwardFunc, Images, PerImage, Target
 
@@ -38,9 +38,8 @@ class PixelOrder:
     internal_batch_size: int = 32
 
     def __post_init__(self) -> None:
-        for name in ("step", "internal_batch_size"):
-            if getattr(self, name) is not None:
-                validate.at_least(name, getattr(self, name), 1)
+        validate.at_least("step", 1 if self.step is None else self.step, 1)
+        validate.at_least("internal_batch_size", self.internal_batch_size, 1)
         checks.require_boolean("signed", self.signed)
         if not isinstance(self.seeds, tuple | list | range) or not self.seeds:
             raise TypeError(f"seeds must be a tuple of at least one whole number, got {self.seeds!r}")
@@ -148,9 +147,13 @@ def _measure(
         x = x.detach()
         start, end = (x if each is None else make_baseline(each, x) for each in ends)
         classes = _class_numbers(model, x, target, path.internal_batch_size)
+
+        def probabilities(rows: Images, image: Int[Tensor, "rows"]) -> Float[Tensor, "rows"]:
+            every = to_float64(validate.output(model(rows), len(rows))).softmax(1)
+            return every.gather(1, classes[image, None]).flatten()
+
         order = sum_channels(batch.values, path.signed).flatten(1)
-        run: Probabilities = lambda rows, image: _probabilities(model, rows, classes[image])  # noqa: E731
-        found = _curves(order, start, end, run, batch.finite, path)
+        found = _curves(order, start, end, probabilities, batch.finite, path)
     found = found.masked_fill(~batch.finite[:, None], torch.nan)
     area = batch.result((found.sum(1) - (found[:, 0] + found[:, -1]) / 2) / (found.shape[1] - 1))
     return (area, found.to(area.dtype)) if curve else area
@@ -204,16 +207,13 @@ def make_baseline(given: Any, x: Images) -> Images:
 
 def blur(x: Images, size: int = 11, sigma: float = 5.0) -> Images:
     """A Gaussian window of size x size pixels, cut off at the border, so that a constant image stays constant."""
-    ticks = torch.arange(size, dtype=to_float64(x).dtype, device=x.device) - size // 2
-    window = (-(ticks**2) / (2 * sigma**2)).exp()
-    flat, edge = to_float64(x).flatten(0, 1)[:, None], size // 2
-
-    def along(part: Tensor) -> Tensor:
-        return F.conv2d(
-            F.conv2d(part, window.view(1, 1, -1, 1), padding=(edge, 0)), window.view(1, 1, 1, -1), padding=(0, edge)
-        )
-
-    return (along(flat) / along(torch.ones_like(flat[:1]))).view_as(x).to(x.dtype)
+    blurred = to_float64(x)
+    for axis in (2, 3):
+        place = torch.arange(x.shape[axis], dtype=blurred.dtype, device=x.device)
+        away = place[:, None] - place
+        weights = (-away.square() / (2 * sigma**2)).exp() * (away.abs() <= size // 2)
+        blurred = (blurred.transpose(axis, 3) @ (weights / weights.sum(0))).transpose(axis, 3)
+    return blurred.to(x.dtype)
 
 
 def _class_numbers(model: ForwardFunc, x: Images, target: Target, size: int) -> Int[Tensor, "n"]:
@@ -225,13 +225,4 @@ def _class_numbers(model: ForwardFunc, x: Images, target: Target, size: int) -> 
         validate.target_fits(0, shape, "prob")
         return torch.cat([each.argmax(1) for each in outputs])
     validate.target_fits(target, shape, "prob")
-    listed = target.flatten().tolist() if isinstance(target, Tensor) else target
-    numbers = [listed] if isinstance(listed, int | tuple) else listed
-    columns = [each[0] if isinstance(each, tuple) else each for each in numbers]
-    classes: Tensor = torch.tensor(columns, device=x.device) % shape[1]
-    return classes.expand(len(x))
-
-
-def _probabilities(model: ForwardFunc, rows: Images, classes: Int[Tensor, "rows"]) -> Float[Tensor, "rows"]:
-    found = to_float64(validate.output(model(rows), len(rows))).softmax(1)
-    return found.gather(1, classes[:, None]).flatten()
+    return select_target(torch.arange(shape[1], device=x.device).expand(len(x), -1), target)

@@ -23,8 +23,6 @@ def pointing_game(
 ) -> PerImage:
     """1 if the largest pixel of the map is on the object or closer to it than `tolerance`, else 0.
 
-    `metrics.summary.class_average` makes the usual score of it.
-
     Args:
         maps: maps (N, C, H, W) or (N, H, W).
         boxes: the objects: (N, 4) of left, top, right, bottom in pixels from the upper left corner, a boolean mask

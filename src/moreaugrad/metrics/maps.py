@@ -22,9 +22,9 @@ Planes = Float[Tensor, "n h w"]
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Maps that can be computed with."""
+    """Maps that can be computed with: zero where a map is not finite."""
 
-    values: Images  # zero where a map is not finite
+    values: Images
     finite: Flags  # no NaN or infinity in the map
     dtype: torch.dtype  # of the results
 
@@ -40,15 +40,14 @@ class Pair:
 
     a: Images
     b: Images
-    finite: Flags
-    same: Flags  # the two maps are equal, entry by entry
-    dtype: torch.dtype
+    both: Batch  # finite where both are
 
     def result(self, numbers: PerImage, equal: float, undefined: Flags | None = None) -> PerImage:
         """The numbers; `equal` for equal maps, for which the formula may be 0/0 or a rounding error off."""
+        same = (self.a == self.b).flatten(1).all(1)
         if undefined is not None:
             numbers = numbers.masked_fill(undefined, torch.nan)
-        return numbers.masked_fill(self.same, equal).masked_fill(~self.finite, torch.nan).to(self.dtype)
+        return self.both.result(numbers.masked_fill(same, equal))
 
 
 def to_float64(x: Tensor) -> Tensor:
@@ -61,7 +60,7 @@ def read_maps(maps: Any, name: str = "maps") -> Batch:
     require_maps(maps, name)
     values = to_float64(maps)
     finite = values.isfinite().flatten(1).all(1)
-    dtype = torch.float64 if maps.dtype == torch.float64 and values.dtype == torch.float64 else torch.float32
+    dtype = torch.float64 if maps.dtype == values.dtype == torch.float64 else torch.float32
     return Batch(values.masked_fill(spread(~finite, values), 0), finite, dtype)
 
 
@@ -90,8 +89,8 @@ def read_pair(a: Any, b: Any, signed: bool = False) -> Pair:
     require_one_device(a, b)
     require_boolean("signed", signed)
     left, right = (each.values if signed else each.values.abs() for each in (first, second))
-    same = (left == right).flatten(1).all(1)
-    return Pair(left, right, first.finite & second.finite, same, torch.promote_types(first.dtype, second.dtype))
+    dtype = torch.promote_types(first.dtype, second.dtype)
+    return Pair(left, right, Batch(left, first.finite & second.finite, dtype))
 
 
 def require_one_device(a: Tensor, b: Tensor) -> None:

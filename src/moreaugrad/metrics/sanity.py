@@ -6,11 +6,10 @@ Weights are drawn on a deep copy, layer by layer, from normal distributions with
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from moreaugrad import validate
 from moreaugrad.metrics import METRICS
 from moreaugrad.metrics.maps import require_function
-from moreaugrad.metrics.sensitivity import run_explainer
+from moreaugrad.metrics.sensitivity import run_explainer, seeded_generator
 from moreaugrad.types import PerImage
 
 Factory: TypeAlias = Callable[[nn.Module], Callable[[Tensor], Tensor]]
@@ -34,6 +33,10 @@ class Randomisation:
     Attributes:
         layers: names of the layers, from the output to the input.
         similarity: one number per image and layer (N, layers).
+
+    Example:
+        >>> mg.Randomisation(("4", "0"), torch.tensor([[0.3, 0.1]])).similarity[:, -1]
+        tensor([0.1000])
     """
 
     layers: tuple[str, ...]
@@ -67,16 +70,8 @@ def model_randomisation(
         >>> mg.model_randomisation(explainer, net, x).layers
         ('4', '0')
     """
-    compare, twin = _read_metric(metric), _copy_model(factory, model, x, mode, seed)
-    before, layers = _explain(factory, twin, x, None), randomisable(twin, x)
-    found = []
-    for number, (_, parameters) in enumerate(layers):
-        kept = [each.detach().clone() for each in parameters]
-        _randomise(parameters, seed, number)
-        found.append(compare(before, _explain(factory, twin, x, tuple(before.shape))))
-        if mode == "independent":
-            _set(parameters, kept)
-    return Randomisation(tuple(name for name, _ in layers), torch.stack(found, 1))
+    validate.one_of("mode", mode, dict.fromkeys(MODES))
+    return _randomise_layers(factory, model, x, metric, seed, mode)
 
 
 def sanity_check(
@@ -99,11 +94,30 @@ def sanity_check(
         >>> mg.sanity_check(explainer, net, x, metric="cosine").shape
         torch.Size([2])
     """
-    compare, twin = _read_metric(metric), _copy_model(factory, model, x, MODES[0], seed)
-    before = _explain(factory, twin, x, None)
-    for number, (_, parameters) in enumerate(randomisable(twin, x)):
-        _randomise(parameters, seed, number)
-    return compare(before, _explain(factory, twin, x, tuple(before.shape)))
+    return _randomise_layers(factory, model, x, metric, seed, "at once").similarity[:, 0]
+
+
+def _randomise_layers(factory: Factory, model: Any, x: Any, metric: Compare, seed: int, mode: str) -> Randomisation:
+    """The similarity after each layer; in the mode "at once" only after the last."""
+    compare = _read_metric(metric)
+    require_function("factory", factory, "a model", "an explainer: a function of a batch that returns maps")
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model must be a torch.nn.Module, whose weights can be made random in a copy, got {type(model).__name__}"
+        )
+    validate.evaluating(model)
+    validate.inputs(x)
+    validate.at_least("seed", seed, 0)
+    twin = copy.deepcopy(model)
+    before, layers, found = _explain(factory, twin, x, None), randomisable(twin, x), []
+    for number, (_, parameters) in enumerate(layers):
+        kept = [each.detach().clone() for each in parameters]
+        _set(parameters, _draw(parameters, seed, number))
+        if mode != "at once" or number == len(layers) - 1:
+            found.append(compare(before, _explain(factory, twin, x, tuple(before.shape))))
+        if mode == "independent":
+            _set(parameters, kept)
+    return Randomisation(tuple(name for name, _ in layers), torch.stack(found, 1))
 
 
 def randomisable(model: nn.Module, x: Tensor) -> list[Layer]:
@@ -125,39 +139,22 @@ def randomisable(model: nn.Module, x: Tensor) -> list[Layer]:
         for hook in hooks:
             hook.remove()
     order = {name: (_start(name, started), index) for index, name in enumerate(names.values())}
-    layers = list(_owned(sorted(names.items(), key=lambda item: order[item[1]], reverse=True)))
-    if not layers:
-        raise ValueError("model must have parameters to be made random, got none; quantised weights cannot be drawn")
-    return layers
-
-
-def _owned(modules: list[tuple[nn.Module, str]]) -> Iterator[Layer]:
+    layers: list[Layer] = []
     known: set[int] = set()
-    for module, name in modules:
+    for module, name in sorted(names.items(), key=lambda item: order[item[1]], reverse=True):
         own = [each for each in module.parameters(recurse=False) if id(each) not in known and each.is_floating_point()]
         known.update(map(id, own))
         if own:
-            yield name or type(module).__name__, own
+            layers.append((name or type(module).__name__, own))
+    if not layers:
+        raise ValueError("model must have parameters to be made random, got none; quantised weights cannot be drawn")
+    return layers
 
 
 def _start(name: str, started: dict[str, int]) -> int:
     while name and name not in started:
         name = name.rpartition(".")[0]
     return started.get(name, -1)
-
-
-def _copy_model(factory: Any, model: Any, x: Any, mode: str, seed: int) -> nn.Module:
-    """A copy whose weights can be drawn, once all arguments were checked."""
-    require_function("factory", factory, "a model", "an explainer: a function of a batch that returns maps")
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"model must be a torch.nn.Module, whose weights can be made random in a copy, got {type(model).__name__}"
-        )
-    validate.evaluating(model)
-    validate.inputs(x)
-    validate.one_of("mode", mode, dict.fromkeys(MODES))
-    validate.at_least("seed", seed, 0)
-    return copy.deepcopy(model)
 
 
 def _explain(factory: Factory, model: nn.Module, x: Tensor, shape: tuple[int, ...] | None) -> Tensor:
@@ -178,16 +175,12 @@ def _read_metric(metric: Compare) -> Callable[[Tensor, Tensor], Tensor]:
     return found
 
 
-def _randomise(parameters: list[nn.Parameter], seed: int, layer: int) -> None:
+def _draw(parameters: list[nn.Parameter], seed: int, layer: int) -> list[Tensor]:
     """Constant parameters stay: they have no spread to draw from, and a new layer has the same constants."""
-    state = int(np.random.SeedSequence([seed, layer]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    generator = torch.Generator().manual_seed(state)
-    drawn = []
-    for each in parameters:
-        values = each.detach().float()
-        noise = torch.randn(each.shape, generator=generator).to(values.device)
-        drawn.append(values.mean() + values.std(correction=0) * noise)
-    _set(parameters, drawn)
+    generator = seeded_generator(seed, layer)
+    values = [each.detach().float() for each in parameters]
+    noise = [torch.randn(each.shape, generator=generator).to(each.device) for each in values]
+    return [each.mean() + each.std(correction=0) * z for each, z in zip(values, noise, strict=True)]
 
 
 def _set(parameters: list[nn.Parameter], values: list[Tensor]) -> None:

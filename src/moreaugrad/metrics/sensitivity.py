@@ -69,9 +69,14 @@ def run_explainer(explainer: Callable[[Tensor], Any], x: Tensor, shape: tuple[in
     return found
 
 
+def seeded_generator(*seeds: int) -> torch.Generator:
+    """A generator of its own for each combination of seeds."""
+    state = np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
+
+
 def _direction(x: Tensor, seed: int, sample: int) -> Tensor:
     """A unit vector, the same for every image, in every batch and on every device."""
-    state = int(np.random.SeedSequence([seed, sample]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    drawn = torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(state), dtype=torch.float64)
+    drawn = torch.randn(x.shape[1:], generator=seeded_generator(seed, sample), dtype=torch.float64)
     unit: Tensor = drawn / drawn.norm()
     return unit.to(x.dtype).to(x.device)

@@ -1,6 +1,7 @@
-"""Similarity of two batches of maps, entry by entry: distances, correlations, common top entries.
+"""Similarity of two batches of maps: distances, correlations, common top entries, and as pictures.
 
-Each compares |map| unless `signed=True`, ignores the scale of the maps, and is symmetric unless it says otherwise.
+Each compares |map| unless `signed=True`, ignores the scale of the maps, and is symmetric unless it says otherwise. As
+pictures, maps (N, C, H, W) or (N, H, W) have one number per pixel, |map| summed over the channels.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ from numbers import Integral
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.batch import norm, spread, total
-from moreaugrad.metrics.maps import Flat, is_zero, read_pair, require_boolean, sum_channels, unit_scale
-from moreaugrad.types import Flags, Images, PerImage
+from moreaugrad.metrics import maps as m
+from moreaugrad.metrics.maps import Flat, Planes, is_zero, read_pair, sum_channels, unit_scale
+from moreaugrad.types import Images, PerImage
+
+WINDOW = 11  # side of the Gaussian window, of sigma 1.5
+AT_ONCE = 2**20  # entries that are filtered together: the filter holds some ten arrays of their size
+FLAT = 1e-10  # span of a constant picture, relative to its largest value
 
 
 def normalised_distance(a: Tensor, b: Tensor, signed: bool = False) -> PerImage:
@@ -137,13 +143,67 @@ def topk_intersection(
         >>> mg.topk_intersection(torch.tensor([[4.0, 3.0, 2.0, 1.0]]), torch.tensor([[4.0, 1.0, 2.0, 3.0]]), k=2)
         tensor([0.5000])
     """
-    require_boolean("per_pixel", per_pixel)
+    m.require_boolean("per_pixel", per_pixel)
     pair = read_pair(a, b, signed)
     first, second = ((sum_channels(each, signed) if per_pixel else each).flatten(1) for each in (pair.a, pair.b))
     require_top("k", k, first.shape[1])
     most = count_top(k, first.abs())
     common = (top_entries(first, most) & top_entries(second, most)).sum(1)
     return pair.result(common.to(first.dtype) / most, equal=1, undefined=is_zero(first) | is_zero(second))
+
+
+def ssim(a: Tensor, b: Tensor, raw: bool = False) -> PerImage:
+    """Mean structural similarity with a Gaussian window of 11 x 11 pixels (Wang et al., 2004).
+
+    Each map is scaled to [0, 1], a constant one to zeros; only windows inside the picture count.
+
+    Args:
+        a: maps (N, C, H, W) or (N, H, W) of at least 11 x 11 pixels.
+        b: maps of the same shape.
+        raw: compare as published code does: signed maps without scaling, channel by channel, zeros around them and a
+            dynamic range of 1. The size of the maps then decides: any two of size 1e-3 score nearly 1.
+
+    Returns:
+        One number per image in [-1, 1]; higher is more similar.
+
+    Example:
+        >>> mg.ssim(x, 3 * x)
+        tensor([1., 1.])
+    """
+    m.require_boolean("raw", raw)
+    pair = read_pair(a, b, signed=raw)
+    m.require_pictures(tuple(pair.a.shape))
+    height, width = pair.a.shape[-2:]
+    if min(height, width) < WINDOW:
+        raise ValueError(
+            f"maps must be at least {WINDOW} x {WINDOW} for a window of that size, got {height} x {width}; "
+            "enlarge them first: torch.nn.functional.interpolate(map, size=(224, 224), mode='bilinear')"
+        )
+    first, second = (_pad(each) if raw else _unit_range(sum_channels(each))[:, None] for each in (pair.a, pair.b))
+    size = max(1, AT_ONCE // first[0].numel())
+    parts = [_similarity(*some) for some in zip(first.split(size), second.split(size), strict=True)]
+    return pair.result(torch.cat(parts).clamp(-1, 1), equal=1)
+
+
+def centre_shift(a: Tensor, b: Tensor) -> PerImage:
+    """Pixels between the centres of mass `sum_u s_u (row, column)` of two maps, with s = |map| / sum |map|.
+
+    Args:
+        a: maps (N, C, H, W) or (N, H, W).
+        b: maps of the same shape.
+
+    Returns:
+        One number per image in pixels; lower is more similar. NaN if exactly one map is zero.
+
+    Example:
+        >>> a, b = torch.zeros(2, 1, 5, 5)
+        >>> a[0, 0, 0], b[0, 3, 4] = 1, 1
+        >>> mg.centre_shift(a, b)
+        tensor([5.])
+    """
+    pair = read_pair(a, b)
+    shift = norm(_centre_of_mass(sum_channels(pair.a)) - _centre_of_mass(sum_channels(pair.b)))
+    return pair.result(shift, equal=0, undefined=is_zero(pair.a) | is_zero(pair.b))
 
 
 def require_top(name: str, k: Any, entries: int) -> None:
@@ -182,14 +242,9 @@ def count_top(k: float | int | None, first: Flat) -> Int[Tensor, "n"]:
 
 def ranks(x: Flat) -> Flat:
     """Ranks from 0 of the entries of each row; equal entries get the mean of theirs."""
-    ordered, order = x.sort(1)
-    index = torch.arange(x.shape[1], device=x.device).expand_as(order)
-    differs = (ordered[:, 1:] != ordered[:, :-1]).nonzero(as_tuple=True)
-    first, last = torch.zeros_like(order), torch.full_like(order, x.shape[1] - 1)
-    first[differs[0], differs[1] + 1] = index[differs[0], differs[1] + 1]
-    last[differs[0], differs[1]] = index[differs[0], differs[1]]
-    first, last = first.cummax(1).values, last.flip(1).cummin(1).values.flip(1)
-    return torch.empty_like(x).scatter(1, order, (first + last).to(x.dtype) / 2)
+    ordered, x = x.sort(1).values, x.contiguous()
+    below, up_to = torch.searchsorted(ordered, x), torch.searchsorted(ordered, x, right=True)
+    return (below + up_to - 1).to(x.dtype) / 2
 
 
 def _unit_norm(x: Images) -> Images:
@@ -199,9 +254,9 @@ def _unit_norm(x: Images) -> Images:
 
 
 def _correlation(a: Images, b: Images) -> PerImage:
-    constant = [_is_constant(each) for each in (a, b)]
+    first, second = (each.flatten(1).amax(1) == each.flatten(1).amin(1) for each in (a, b))  # constant maps
     numbers = total(_unit_norm(_centre(a)) * _unit_norm(_centre(b))).clamp(-1, 1)
-    return numbers.masked_fill(constant[0] | constant[1], torch.nan).masked_fill(constant[0] & constant[1], 1)
+    return numbers.masked_fill(first | second, torch.nan).masked_fill(first & second, 1)
 
 
 def _centre(x: Images) -> Images:
@@ -213,5 +268,28 @@ def _centre(x: Images) -> Images:
     return x - spread(total(x) / x[0].numel(), x)
 
 
-def _is_constant(x: Images) -> Flags:
-    return x.flatten(1).amax(1) == x.flatten(1).amin(1)
+def _similarity(a: Float[Tensor, "n c h w"], b: Float[Tensor, "n c h w"]) -> PerImage:
+    from torchmetrics.functional.image import structural_similarity_index_measure
+
+    _, local = structural_similarity_index_measure(
+        a, b, sigma=1.5, kernel_size=WINDOW, reduction="none", data_range=1.0, return_full_image=True
+    )
+    edge = WINDOW // 2  # pixels whose window crosses the border
+    inside: Tensor = local[..., edge:-edge, edge:-edge]
+    return total(inside) / inside[0].numel()
+
+
+def _pad(x: Tensor) -> Tensor:
+    edge = WINDOW // 2
+    return torch.nn.functional.pad(x if x.ndim == 4 else x[:, None], (edge, edge, edge, edge))
+
+
+def _unit_range(x: Planes) -> Planes:
+    low, high = x.flatten(1).amin(1), x.flatten(1).amax(1)
+    spans = (high - low).masked_fill(high - low <= FLAT * high, 1)  # a constant picture becomes zeros
+    return (x - spread(low, x)) / spread(spans, x)
+
+
+def _centre_of_mass(x: Planes) -> Float[Tensor, "n 2"]:
+    row, column = (torch.arange(size, dtype=x.dtype, device=x.device) for size in x.shape[1:])
+    return torch.stack([total(x * row[:, None]), total(x * column)], 1) / total(x)[:, None]

@@ -26,6 +26,10 @@ class Summary:
         high: upper end of that interval.
         count: how many numbers are defined.
         undefined: how many are NaN; these are left out of all else.
+
+    Example:
+        >>> mg.summary([1.0, 2.0, 6.0]).mean
+        3.0
     """
 
     mean: float
@@ -71,29 +75,9 @@ def summary(values: Any, confidence: float = 0.95, draws: int = 2000, seed: int 
     medians = _medians(defined, draws, seed)
     share = (1 - confidence) / 2
     low, high = np.quantile(medians, [share, 1 - share], method="closest_observation")  # no interpolation: infinities
-    return Summary(_mean(defined), float(np.median(defined)), float(low), float(high), len(defined), missing)
-
-
-def class_average(hits: Tensor, classes: Tensor) -> float:
-    """The mean of each class, averaged over the classes, so that every class counts the same.
-
-    Args:
-        hits: one number per image (N,); NaN is left out.
-        classes: the class of each image (N,).
-
-    Returns:
-        The average; NaN where no number is defined.
-
-    Example:
-        >>> mg.class_average(torch.tensor([1.0, 0.0, 1.0]), torch.tensor([0, 0, 1]))
-        0.75
-    """
-    numbers, labels = _to_array(hits), _to_array(classes)
-    if len(numbers) != len(labels):
-        raise ValueError(f"classes must be one per figure, got {len(labels)} for {len(numbers)} figures")
-    defined = ~np.isnan(numbers)
-    means = [numbers[defined & (labels == each)].mean() for each in np.unique(labels[defined])]
-    return float(np.mean(means)) if means else float("nan")
+    with np.errstate(invalid="ignore"):  # infinities of both signs have no mean
+        mean = float(defined.mean())
+    return Summary(mean, float(np.median(defined)), float(low), float(high), len(defined), missing)
 
 
 def _to_array(values: Any) -> NDArray[np.float64]:
@@ -102,11 +86,6 @@ def _to_array(values: Any) -> NDArray[np.float64]:
         raise ValueError(f"values must be a list of numbers, one per image, got shape {tuple(found.shape)}")
     numbers: NDArray[np.float64] = found.double().numpy()
     return numbers
-
-
-def _mean(numbers: NDArray[np.float64]) -> float:
-    with np.errstate(invalid="ignore"):  # infinities of both signs have no mean
-        return float(numbers.mean())
 
 
 def _medians(numbers: NDArray[np.float64], draws: int, seed: int) -> NDArray[np.float64]:

@@ -63,11 +63,6 @@ class LipschitzBounds:
         """Bounds of the sum of two functions."""
         return LipschitzBounds(self.lipschitz + other.lipschitz, self.curvature + other.curvature)
 
-    def scaled(self, factor: float) -> LipschitzBounds:
-        """Bounds of the function times a number."""
-        validate.number("factor", factor)
-        return LipschitzBounds(_times(abs(factor), self.lipschitz), _times(abs(factor), self.curvature))
-
 
 ISOMETRY = LipschitzBounds(1.0)
 SCORES = {  # of the logits, for any class; the exact constant of the second derivative of a probability is smaller
@@ -105,21 +100,19 @@ def lipschitz_bounds(module: nn.Module, of: int | None = None, score: str = "log
     layers = list(_layers(module))
     head: Any = layers[-1] if layers and _is(layers[-1], nn.Linear) else None
     if of is not None:
-        _check_class(of, None if head is None else len(head.weight))
+        validate.at_least("of", of, 0)
+        if head is None:
+            raise ValueError(
+                f"of={of} must name a row of a last layer nn.Linear, got a network without; leave `of` out"
+            )
+        if of >= len(head.weight):
+            raise ValueError(f"of must be a class of the network, 0..{len(head.weight) - 1}, got {of}")
     found = ISOMETRY
     for layer in layers:
         row = of is not None and layer is head and score == "logit"
         one = LipschitzBounds(spectral_norm(head.weight[of][None])) if row else _layer(layer)
         found = one.after(found)
     return SCORES[score].after(found)
-
-
-def _check_class(of: int, rows: int | None) -> None:
-    validate.at_least("of", of, 0)
-    if rows is None:
-        raise ValueError(f"of={of} must name a row of a last layer nn.Linear, got a network without; leave `of` out")
-    if of >= rows:
-        raise ValueError(f"of must be a class of the network, 0..{rows - 1}, got {of}")
 
 
 def spectral_norm(matrix: Float[Tensor, "m n"]) -> float:
@@ -129,10 +122,7 @@ def spectral_norm(matrix: Float[Tensor, "m n"]) -> float:
 
 
 def _times(a: float, b: float) -> float:
-    """0 * inf is 0: nothing of a function that is constant, or of a curvature that is none, is left.
-
-    A product that underflows is rounded up.
-    """
+    """With 0 * inf = 0, and rounded up where it underflows."""
     return 0.0 if a == 0 or b == 0 else max(a * b, math.ulp(0.0))
 
 
@@ -180,33 +170,22 @@ def _layer(module: nn.Module) -> LipschitzBounds:
         return found
     for kind, rule in KINDS.items():
         if _is(module, kind):
-            return rule(module)
+            return rule if isinstance(rule, LipschitzBounds) else rule(module)
     raise TypeError(f"every layer must have a known Lipschitz constant, got {type(module).__name__}; {_WAY}")
 
 
-def _check(module: nn.Module, condition: bool, needed: str) -> None:
+def _check(module: nn.Module, condition: bool = True, needed: str = "", evaluating: bool = False) -> None:
     """A layer of a known kind may have an option under which its constant is not known."""
+    known = f"{type(module).__name__} must {{}} for its Lipschitz constant to be known, got {{}}; {{}}"
     if not condition:
-        raise ValueError(
-            f"{type(module).__name__} must have {needed} for its Lipschitz constant to be known, got {module}; {_WAY}"
-        )
-
-
-def _check_evaluating(module: nn.Module) -> None:
-    if module.training:
-        raise ValueError(
-            f"{type(module).__name__} must be in eval mode for its Lipschitz constant to be known, got training mode; "
-            "call model.eval() first"
-        )
+        raise ValueError(known.format(f"have {needed}", module, _WAY))
+    if evaluating and module.training:
+        raise ValueError(known.format("be in eval mode", "training mode", "call model.eval() first"))
 
 
 def _check_finite(what: str, weights: Tensor) -> None:
     if not bool(weights.isfinite().all()):
         raise ValueError(f"{what} must be finite, got {int((~weights.isfinite()).sum())} numbers that are not")
-
-
-def _matrix(module: Any) -> LipschitzBounds:
-    return LipschitzBounds(spectral_norm(module.weight))
 
 
 def _patches(module: Any) -> LipschitzBounds:
@@ -218,16 +197,15 @@ def _patches(module: Any) -> LipschitzBounds:
 
 def _mean(module: Any) -> LipschitzBounds:
     """Averages of k numbers each: norm 1/sqrt(k)."""
-    kernel, stride, padding = (_pair(each) for each in (module.kernel_size, module.stride, module.padding))
+    kernel, stride, padding = map(_pair, (module.kernel_size, module.stride, module.padding))
     _check(module, kernel == stride and padding == (0, 0) and not module.ceil_mode, _DISJOINT + ", ceil_mode=False")
-    size = kernel[0] * kernel[1]
+    size = math.prod(kernel)
     return LipschitzBounds(math.sqrt(size) / abs(module.divisor_override or size) * _UP)
 
 
 def _diagonal(module: Any) -> LipschitzBounds:
     """Batch norm at its stored statistics: each channel times a number of its own."""
-    _check(module, module.running_var is not None, "track_running_stats=True")
-    _check_evaluating(module)
+    _check(module, module.running_var is not None, "track_running_stats=True", evaluating=True)
     scale = (module.running_var.detach().cpu().double() + module.eps).rsqrt()
     if module.weight is not None:
         scale = scale * module.weight.detach().cpu().double()
@@ -237,7 +215,7 @@ def _diagonal(module: Any) -> LipschitzBounds:
 
 def _nothing(module: Any) -> LipschitzBounds:
     """Dropout that drops nothing."""
-    _check_evaluating(module)
+    _check(module, evaluating=True)
     return ISOMETRY
 
 
@@ -252,21 +230,17 @@ def _leaky(module: Any) -> LipschitzBounds:
     return LipschitzBounds(max(1.0, abs(slope)), 0.0 if slope == 1 else math.inf)
 
 
-def _same(constants: LipschitzBounds) -> Rule:
-    return lambda module: constants
-
-
-KINDS: dict[type[nn.Module], Rule] = {
-    nn.Linear: _matrix,
+KINDS: dict[type[nn.Module], Rule | LipschitzBounds] = {
+    nn.Linear: lambda module: LipschitzBounds(spectral_norm(module.weight)),
     nn.Conv2d: _patches,
     nn.AvgPool2d: _mean,
     **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d), _diagonal),
     **dict.fromkeys((nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout), _nothing),
-    **dict.fromkeys((nn.Flatten, nn.Unflatten, nn.PixelShuffle, nn.PixelUnshuffle), _same(ISOMETRY)),
+    **dict.fromkeys((nn.Flatten, nn.Unflatten, nn.PixelShuffle, nn.PixelUnshuffle), ISOMETRY),
     nn.Softplus: _softplus,
-    nn.Tanh: _same(LipschitzBounds(1.0, 4 / math.sqrt(27) * _UP)),
-    nn.Sigmoid: _same(LipschitzBounds(0.25, 1 / math.sqrt(108) * _UP)),
-    nn.ReLU: _same(LipschitzBounds(1.0, math.inf)),
+    nn.Tanh: LipschitzBounds(1.0, 4 / math.sqrt(27) * _UP),
+    nn.Sigmoid: LipschitzBounds(0.25, 1 / math.sqrt(108) * _UP),
+    nn.ReLU: LipschitzBounds(1.0, math.inf),
     nn.LeakyReLU: _leaky,
 }
 
@@ -275,27 +249,21 @@ def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else value
 
 
-class _Recorder(nn.Module):
-    """Stands where a wrapped network was, and answers with numbers of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.heard: list[Tensor] = []
-        self.answer = torch.linspace(-20, 21, 14).sinh().view(2, 7)  # of all sizes
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.heard.append(x)
-        return self.answer.clone()
-
-
 def _wraps(module: nn.Module) -> bool:
-    """Whether a module is `self.network(x)` and nothing else: tried out on a copy without the network."""
+    """Whether a module is `self.network(x)` and nothing else: tried out on a copy, with a recorder for its network."""
     if list(dict(module.named_children())) != ["network"]:
         return False
-    double, recorder, x = copy.copy(module), _Recorder(), torch.linspace(-20, 21, 24).sinh().view(2, 3, 2, 2)
-    double.__dict__["_modules"] = {"network": recorder}
+    numbers = torch.linspace(-20, 21, 24).sinh()  # of all sizes
+    x, answer, heard = numbers.view(2, 3, 2, 2), numbers[:14].view(2, 7), []
+
+    def record(given: Tensor) -> Tensor:
+        heard.append(given)
+        return answer.clone()
+
+    double = copy.copy(module)
+    double.__dict__["_modules"] = {"network": record}
     try:
-        answer = type(module).forward(double, x.clone())
-        return len(recorder.heard) == 1 and torch.equal(recorder.heard[0], x) and torch.equal(answer, recorder.answer)
+        found = type(module).forward(double, x.clone())
+        return len(heard) == 1 and torch.equal(heard[0], x) and torch.equal(found, answer)
     except Exception:  # whatever it is that such a module does, it is more than to pass on
         return False

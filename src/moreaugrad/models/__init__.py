@@ -111,18 +111,17 @@ def load_model(
 
 def _make_classifier(entry: Entry, given: dict[str, Any]) -> Classifier:
     """Call a function of the table; wrap and fill what one from outside returns where it does not do so itself."""
+    from torch import nn
+
+    from moreaugrad.models.checkpoint import load_weights
     from moreaugrad.models.classifier import Classifier
+    from moreaugrad.models.custom import as_classifier
 
     make = entry.load()
     options = {key: value for key, value in given.items() if key in signature(make).parameters}
     made = make(**options)
     if isinstance(made, Classifier) and options.keys() == given.keys():
         return made
-    from torch import nn
-
-    from moreaugrad.models.checkpoint import load_weights
-    from moreaugrad.models.custom import as_classifier
-
     if not isinstance(made, nn.Module):
         raise TypeError(f"model {given['name']!r} must make a torch.nn.Module, got {type(made).__name__}")
     model = as_classifier(made, name=given["name"], labels=given["labels"])
@@ -137,9 +136,9 @@ def _find_entry(name: str) -> Entry:
     if name in MODELS:
         return MODELS[name]
     source, slash, rest = name.partition("/")
-    for known, entry in MODELS.items():
-        if slash and rest and known.startswith(f"{source}/"):
-            return entry
+    hub = {"timm": "timm/NAME", "torchvision": "torchvision/NAME", "hf": "hf/ORG/NAME"}.get(source)
+    if hub and rest:
+        return MODELS[hub]
     if ":" in name:
         return MODELS["package.module:factory"]
     error = unknown("model", name, list(MODELS))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import pickle
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ from urllib.request import getproxies
 
 import torch
 from torch import Tensor, nn
+
+from moreaugrad.files import first_line, first_names
 
 State = dict[str, Tensor]
 Network = TypeVar("Network", bound=nn.Module)
@@ -36,14 +39,29 @@ class WeightsUnavailableError(OSError):
         )
 
 
-def build_network(make: Callable[..., Network], weights: str | Path | None, labels: list[str] | None) -> Network:
-    """The network with random or file weights and as many classes as the file, or the labels, have."""
-    state = None if weights is None or weights == RANDOM else read_state(weights)
+def build_network(
+    make: Callable[..., Network],
+    weights: str | Path | None,
+    labels: list[str] | None,
+    options: Mapping[str, Callable[[str], Any]] | None = None,
+) -> Network:
+    """The network with random or file weights and as many classes as the file, or the labels, have.
+
+    `options` are those that the metadata of the file may hold, each with the function that reads it.
+    """
+    if weights is None or weights == RANDOM:
+        return make(num_classes=len(labels)) if labels else make()
+    notes = read_metadata(weights) if options else {}
+    try:
+        make = partial(make, **{key: read(notes[key]) for key, read in (options or {}).items() if key in notes})
+    except ValueError:
+        *some, last = [key for key, read in (options or {}).items() if read is not str]
+        wanted = f"{', '.join(some)} and {last}"
+        raise ValueError(f"weights must say {wanted} in numbers, got {notes} in {str(weights)!r}") from None
+    state = read_state(weights)
     network = make(num_classes=len(labels)) if labels else make()
-    if state is None:
-        return network
-    last, tensor = list(network.state_dict().items())[-1]  # the bias of the last layer: its length is that of classes
-    bias = _strip_prefixes(state, set(network.state_dict())).get(last)
+    name, tensor = list(network.state_dict().items())[-1]  # the bias of the last layer: its length is that of classes
+    bias = _strip_prefixes(state, set(network.state_dict())).get(name)
     if bias is not None and bias.ndim == 1 and bias.shape != tensor.shape:
         network = make(num_classes=len(bias))
     load_state(network, state, weights)
@@ -82,7 +100,7 @@ def read_state(path: str | Path) -> State:
             "save it again with torch.save(model.state_dict(), FILE)"
         ) from None
     except Exception as error:
-        raise ValueError(f"weights must be a readable checkpoint, got {str(path)!r}: {first_line(error)}") from error
+        raise _unreadable(path, error) from error
     return _unwrap(found, path)
 
 
@@ -96,16 +114,11 @@ def read_metadata(path: str | Path) -> dict[str, str]:
         with safe_open(path, "pt") as file:
             return dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"weights must be a readable checkpoint, got {str(path)!r}: {first_line(error)}") from error
+        raise _unreadable(path, error) from error
 
 
-def read_options(weights: str | Path | None, kinds: Mapping[str, Callable[[str], Any]], wanted: str) -> dict[str, Any]:
-    """The options of the network that a file was made for, where its metadata hold them."""
-    notes = {} if weights is None or weights == RANDOM else read_metadata(weights)
-    try:
-        return {key: kind(notes[key]) for key, kind in kinds.items() if key in notes}
-    except ValueError:
-        raise ValueError(f"weights must say {wanted} in numbers, got {notes} in {str(weights)!r}") from None
+def _unreadable(path: object, error: Exception) -> ValueError:
+    return ValueError(f"weights must be a readable checkpoint, got {str(path)!r}: {first_line(error)}")
 
 
 def load_state(network: nn.Module, state: State, source: object) -> None:
@@ -121,7 +134,7 @@ def load_state(network: nn.Module, state: State, source: object) -> None:
     ]
     if missing or extra or shapes:
         parts = [("missing", missing), ("unexpected", extra), ("of another shape", shapes)]
-        misfits = "; ".join(f"{len(names)} {what} ({_first_names(names)})" for what, names in parts if names)
+        misfits = "; ".join(f"{len(names)} {what} ({first_names(names)})" for what, names in parts if names)
         raise ValueError(
             f"weights must fit the model, got {str(source)!r} with tensors {misfits}; "
             "give the model that was trained, and its labels where their number differs"
@@ -130,23 +143,28 @@ def load_state(network: nn.Module, state: State, source: object) -> None:
 
 
 @contextmanager
-def downloading(name: str, url: str, cached: bool = False) -> Iterator[None]:
-    """Turn every failure of a download into one sentence, and fail at once where no host answers."""
-    why = None if cached else connection_error(url)
-    with _hub_offline() if why else nullcontext():
-        try:
-            yield
-        except Exception as error:
-            raise WeightsUnavailableError(name, why or first_line(error)) from error
+def downloading(name: str, url: str | None = None, cached: bool = False) -> Iterator[None]:
+    """Turn every failure of a download into one sentence, and fail at once where no host answers.
 
-
-def hub_url() -> str:
+    Without a url from the Hugging Face hub, which then looks in its cache only: online it would retry each file for 23
+    seconds.
+    """
     from huggingface_hub import constants
 
-    return str(constants.ENDPOINT)
+    why = None if cached else _connection_error(url or constants.ENDPOINT)
+    if why and url:
+        raise WeightsUnavailableError(name, why)
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or why is not None
+    try:
+        yield
+    except Exception as error:
+        raise WeightsUnavailableError(name, why or first_line(error)) from error
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
-def connection_error(url: str) -> str | None:
+def _connection_error(url: str) -> str | None:
     """Why a host does not answer; None where it does, or where there is a proxy."""
     place = urlsplit(url)
     if getproxies():
@@ -158,24 +176,9 @@ def connection_error(url: str) -> str | None:
     return None
 
 
-@contextmanager
-def _hub_offline() -> Iterator[None]:
-    """Let the Hugging Face hub look in its cache only; online it would retry each file for 23 seconds."""
-    from huggingface_hub import constants
-
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
-
-
 def _unwrap(found: Any, path: object) -> State:
-    for key in WRAPPERS:
-        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
-            found = found[key]
-            break
+    if isinstance(found, Mapping):
+        found = next((found[key] for key in WRAPPERS if isinstance(found.get(key), Mapping)), found)
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()) or not found:
         raise ValueError(
             f"weights must be a state dict (names to tensors), got {type(found).__name__} in {str(path)!r}; "
@@ -190,12 +193,3 @@ def _strip_prefixes(state: State, wanted: set[str]) -> State:
         if all(name.startswith(prefix) for name in state) and not any(name.startswith(prefix) for name in wanted):
             state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     return state
-
-
-def _first_names(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from moreaugrad import validate
+from moreaugrad.files import read_text
 
 Values = tuple[float, ...]  # one per channel
 
@@ -104,9 +105,6 @@ class Classifier(nn.Module):
         name: what reports call the model.
         labels: name of each class, in the order of the outputs.
 
-    Attributes:
-        network, view, name, labels: as given.
-
     Example:
         >>> model = mg.load_model("resnet18_softplus", weights="random")
         >>> model.size, model.label(3)
@@ -127,30 +125,15 @@ class Classifier(nn.Module):
         return validate.output(self.network(x), len(x))
 
     def preprocess(self, picture: Image.Image) -> Float[Tensor, "c h w"]:
-        """Turn a picture into the input of the network.
-
-        Args:
-            picture: upright RGB picture of any size.
-
-        Returns:
-            Tensor (C, H, W) on the device and in the precision of the network.
-        """
+        """An upright RGB picture of any size as the network's input (C, H, W), on its device and in its precision."""
         return self.preprocess_and_crop(picture)[0]
 
     def crop(self, picture: Image.Image) -> Image.Image:
-        """Cut out what the network sees of an RGB picture.
-
-        Returns:
-            8-bit RGB picture of the network's input size.
-        """
+        """What the network sees of an RGB picture, as 8-bit RGB of its input size."""
         return self.view.apply(picture)[1]
 
     def preprocess_and_crop(self, picture: Image.Image) -> tuple[Float[Tensor, "c h w"], Image.Image]:
-        """Both `preprocess(picture)` and `crop(picture)`, resizing the picture once.
-
-        Returns:
-            The input tensor (C, H, W) and the 8-bit RGB picture that shows the same part.
-        """
+        """Both `preprocess(picture)` and `crop(picture)`, resizing the picture once."""
         x, crop = self.view.apply(picture)
         like = self._any_tensor()
         return x.to(like.device, like.dtype), crop
@@ -217,10 +200,7 @@ def read_labels(source: str | Path | Sequence[str]) -> list[str]:
     """One label per line, a JSON list, or a JSON object from index to name (or from name to index)."""
     if not isinstance(source, str | Path):
         return [str(label) for label in source]
-    try:
-        text = Path(source).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"labels must be a readable text file, got {str(source)!r}: {error}") from None
+    text = read_text(source, "labels")
     if text.lstrip()[:1] in ("[", "{"):
         try:
             found = _labels_from_json(json.loads(text))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +33,19 @@ class Function(nn.Module):
 def custom_model(name: str) -> nn.Module:
     """Call the function `package.module:factory`, which must make a module."""
     place, _, factory = name.partition(":")
-    with _import_from_here():
-        try:
-            found: Any = import_module(place)
-            for part in factory.split("."):
-                found = getattr(found, part)
-            made: nn.Module = found if isinstance(found, nn.Module) else found()
-        except Exception as error:
-            raise ValueError(
-                f"model {name!r} must name a function of an importable module that makes the network, got "
-                f"{type(error).__name__}: {error}; modules are looked for in the current directory as well"
-            ) from error
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        found: Any = attrgetter(factory)(import_module(place))
+        made: nn.Module = found if isinstance(found, nn.Module) else found()
+    except Exception as error:
+        raise ValueError(
+            f"model {name!r} must name a function of an importable module that makes the network, got "
+            f"{type(error).__name__}: {error}; modules are looked for in the current directory as well"
+        ) from error
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
     return made
 
 
@@ -54,10 +56,11 @@ def as_classifier(
     labels: list[str] | None = None,
 ) -> Classifier:
     """Give a network or callable a preprocessing: `preprocess`, its own, or ImageNet's. The network stays unchanged."""
-    if isinstance(model, Classifier) and preprocess is None and labels is None:
-        return model
-    network = model.network if isinstance(model, Classifier) else model
-    view = model.view if isinstance(model, Classifier) and preprocess is None else _find_view(network, preprocess)
+    known = isinstance(model, Classifier)
+    if known and preprocess is None and labels is None:
+        return model  # type: ignore[no-any-return]
+    network = model.network if known else model
+    view = model.view if known and preprocess is None else _find_view(network, preprocess)
     names = labels if labels is not None else getattr(model, "labels", None)
     wrapped = network if isinstance(network, nn.Module) else Function(network)
     return Classifier(wrapped, view, name or type(network).__name__, names)
@@ -95,14 +98,3 @@ def view_from_function(function: Callable[[Image.Image], Any]) -> View:
         )
     mean = (-low[:, height // 2, width // 2].double() / span).tolist()
     return FunctionView(function, (height, width), tuple(mean), tuple((1 / span).tolist()))
-
-
-@contextmanager
-def _import_from_here() -> Iterator[None]:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        if here in sys.path:
-            sys.path.remove(here)

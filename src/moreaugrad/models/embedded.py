@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -37,13 +36,9 @@ TINY_IMAGENET = """
 
 
 def efficientnet_lite0(name: str, weights: str | Path | None, labels: list[str] | None) -> Classifier:
-    from timm.models.efficientnet import tf_efficientnet_lite0
-
     if weights is not None:
-        return Classifier(build_network(tf_efficientnet_lite0, weights, labels), VIEW, name, labels)
-    network: nn.Module = tf_efficientnet_lite0()
-    copy_in_order(network, packaged_weights())
-    return Classifier(network, VIEW, name, labels or imagenet_labels(1000))
+        return Classifier(build_network(_make, weights, labels), VIEW, name, labels)
+    return Classifier(_imagenet_network(), VIEW, name, labels or imagenet_labels(1000))
 
 
 def efficientnet_lite0_tiny_imagenet(name: str, weights: str | Path | None, labels: list[str] | None) -> Classifier:
@@ -51,14 +46,12 @@ def efficientnet_lite0_tiny_imagenet(name: str, weights: str | Path | None, labe
 
     A file says how large the network's input is, and which classes it knows where they are not the 200.
     """
-    from timm.models.efficientnet import tf_efficientnet_lite0
-
     wnids = tiny_imagenet_wnids()
     if weights is None:
         return Classifier(with_classes(wnids), tiny_view(SIZE), name, labels or class_names(wnids))
     size, names = _read_size_and_labels(weights)
     known = names or class_names(wnids)
-    network: nn.Module = tf_efficientnet_lite0(num_classes=len(labels or known if weights == RANDOM else known))
+    network = _make(num_classes=len(labels or known if weights == RANDOM else known))
     load_weights(network, weights)
     return Classifier(network, tiny_view(size), name, labels or known)
 
@@ -91,19 +84,29 @@ def with_classes(wnids: Sequence[str]) -> nn.Module:
 
     A class that ImageNet does not have keeps the row that it was made with, from torch's random state.
     """
-    from timm.models.efficientnet import tf_efficientnet_lite0
-
-    whole: Any = tf_efficientnet_lite0()
-    copy_in_order(whole, packaged_weights())
-    network: Any = tf_efficientnet_lite0(num_classes=len(wnids))
+    state = _imagenet_network().state_dict()
+    network = _make(num_classes=len(wnids))
     rows = {wnid: row for row, wnid in enumerate(imagenet_wnids())}
     ours = [place for place, wnid in enumerate(wnids) if wnid in rows]
     theirs = [rows[wnids[place]] for place in ours]
-    state = whole.state_dict()
-    for key, tensor in network.classifier.state_dict(prefix="classifier.").items():
+    for key in ("classifier.weight", "classifier.bias"):
+        tensor = network.state_dict()[key]
         tensor[ours], state[key] = state[key][theirs], tensor
     network.load_state_dict(state)
-    return network  # type: ignore[no-any-return]
+    return network
+
+
+def _make(num_classes: int = 1000) -> nn.Module:
+    from timm.models.efficientnet import tf_efficientnet_lite0
+
+    network: nn.Module = tf_efficientnet_lite0(num_classes=num_classes)
+    return network
+
+
+def _imagenet_network() -> nn.Module:
+    network = _make()
+    copy_in_order(network, packaged_weights())
+    return network
 
 
 def _read_size_and_labels(weights: str | Path) -> tuple[int, list[str] | None]:

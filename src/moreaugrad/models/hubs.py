@@ -12,24 +12,9 @@ import torch
 from PIL import Image
 from torch import nn
 
-from moreaugrad.models.checkpoint import (
-    RANDOM,
-    WeightsUnavailableError,
-    build_network,
-    connection_error,
-    downloading,
-    hub_url,
-    read_state,
-)
+from moreaugrad.models.checkpoint import RANDOM, WeightsUnavailableError, build_network, downloading, read_state
 from moreaugrad.models.classifier import CentreCrop, Classifier, imagenet_labels
 from moreaugrad.registry import UnknownNameError
-
-FILTERS = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
 
 
 def timm_model(name: str, weights: str | Path | None = None, labels: list[str] | None = None) -> Classifier:
@@ -42,7 +27,7 @@ def timm_model(name: str, weights: str | Path | None = None, labels: list[str] |
     if weights is None:
         if not timm.is_model_pretrained(short):
             raise WeightsUnavailableError(name, "timm has none for it")
-        with downloading(name, hub_url()):
+        with downloading(name):
             network = timm.create_model(short, pretrained=True)
     else:
         network = build_network(partial(timm.create_model, short), weights, labels)
@@ -61,9 +46,7 @@ def torchvision_model(name: str, weights: str | Path | None = None, labels: list
     network: nn.Module
     if weights is None:
         stored = Path(torch.hub.get_dir(), "checkpoints", published.url.rpartition("/")[2]).is_file()
-        if not stored and (why := connection_error(published.url)):
-            raise WeightsUnavailableError(name, why)
-        with downloading(name, published.url, cached=True):
+        with downloading(name, published.url, cached=stored):
             network = models.get_model(short, weights=published)
     else:  # two networks warn about their slow initial weights unless asked for them
         quiet = {"init_weights": True} if short in ("googlenet", "inception_v3") else {}
@@ -81,7 +64,7 @@ def hugging_face_model(name: str, weights: str | Path | None = None, labels: lis
             f"model {name!r} needs the package transformers, got an installation without it; pip install moreaugrad[hf]"
         ) from None
     short = name.removeprefix("hf/")
-    with downloading(name, hub_url(), cached=Path(short).is_dir()):
+    with downloading(name, cached=Path(short).is_dir()):
         config = AutoConfig.from_pretrained(short)
         view = processor_view(AutoImageProcessor.from_pretrained(short))
         if weights is None:
@@ -99,21 +82,16 @@ def timm_view(config: Mapping[str, Any]) -> CentreCrop:
     """The preprocessing that timm's `pretrained_cfg` describes."""
     height, width = config["input_size"][1:]
     share = config.get("crop_pct") or 0.875
-    fits = {"squash": "squash", "border": "contain"}
-    return CentreCrop(
-        (height, width),
-        (int(height / share), int(width / share)),
-        tuple(config["mean"]),
-        tuple(config["std"]),
-        FILTERS.get(config.get("interpolation", "bicubic"), Image.Resampling.BICUBIC),
-        fits.get(config.get("crop_mode") or "center", "cover"),
-    )
+    box = int(height / share), int(width / share)
+    chosen = getattr(Image.Resampling, config.get("interpolation", "bicubic").upper(), Image.Resampling.BICUBIC)
+    fit = {"squash": "squash", "border": "contain"}.get(config.get("crop_mode") or "center", "cover")
+    return CentreCrop((height, width), box, tuple(config["mean"]), tuple(config["std"]), chosen, fit)
 
 
 def torchvision_view(preset: Any) -> CentreCrop:
     """The preprocessing of torchvision's preset for a set of weights."""
     size, box = (tuple(preset.crop_size * 2)[:2], tuple(preset.resize_size * 2)[:2])
-    chosen = FILTERS[preset.interpolation.value]
+    chosen = Image.Resampling[preset.interpolation.name]
     return CentreCrop(size, box, tuple(preset.mean), tuple(preset.std), chosen)
 
 
@@ -136,9 +114,8 @@ def processor_view(processor: Any) -> CentreCrop:
 def _height_width(size: Any) -> tuple[int, int]:
     """{"height", "width"} or {"shortest_edge"}."""
     known = dict(size)
-    if known.get("shortest_edge"):
-        return int(known["shortest_edge"]), int(known["shortest_edge"])
-    return int(known["height"]), int(known["width"])
+    edge = known.get("shortest_edge")
+    return (int(edge), int(edge)) if edge else (int(known["height"]), int(known["width"]))
 
 
 def _load_hugging_face(network: Any, config: Any, weights: str | Path) -> nn.Module:
@@ -158,5 +135,5 @@ def _unknown_model(name: str, known: list[str]) -> UnknownNameError:
     """Without the list of known names: it has hundreds."""
     close = get_close_matches(name, known, n=3)
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-    source = name.partition("/")[0]
-    return UnknownNameError(f"model must be one of the {len(known)} classifiers of {source}, got {name!r}.{hint}")
+    every = f"the {len(known)} classifiers of {name.partition('/')[0]}"
+    return UnknownNameError(f"model must be one of {every}, got {name!r}.{hint}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,12 @@ from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.model.lipschitz_bounds import ISOMETRY, LipschitzBounds
-from moreaugrad.models.checkpoint import build_network, read_options, shipped_weights
+from moreaugrad.models.checkpoint import build_network, shipped_weights
 from moreaugrad.models.classifier import CentreCrop, Classifier
-from moreaugrad.models.resnet import CIFAR10
+from moreaugrad.models.resnet import class_names
 
-MEAN, STD = (0.5,) * 3, (1.0,) * 3
 SIZE = 32  # height and width of an image
-VIEW = CentreCrop((SIZE, SIZE), (SIZE, SIZE), MEAN, STD)
+VIEW = CentreCrop((SIZE, SIZE), (SIZE, SIZE), (0.5,) * 3, (1.0,) * 3)
 PATCHES = (2, 4, 8)
 PATCH, WIDTHS, DEPTH, TAU = 8, (64,), 1, 0.05
 
@@ -48,9 +46,6 @@ class SmoothAbs(nn.Module):
     def lipschitz_bounds(self) -> LipschitzBounds:
         return LipschitzBounds(1.0, 1 / self.tau)
 
-    def extra_repr(self) -> str:
-        return f"tau={self.tau:g}"
-
 
 class Shift(nn.Module):
     """Every image moved by so many pixels down and to the right, around its edges."""
@@ -64,9 +59,6 @@ class Shift(nn.Module):
 
     def lipschitz_bounds(self) -> LipschitzBounds:
         return ISOMETRY
-
-    def extra_repr(self) -> str:
-        return f"by={self.by}"
 
 
 class LipschitzNetwork(nn.Sequential):
@@ -114,14 +106,13 @@ def _init_waves(network: nn.Module) -> None:
     Low frequencies, in which images differ most and noise least, then pass all stages and gradients keep their length.
     """
     with torch.no_grad():
-        for layer in matrices(network)[:-1]:
+        for number, layer in enumerate(matrices(network)[:-1]):
             size, before = layer.out_channels, layer.in_channels
+            found = torch.eye(size)
             if layer.kernel_size == (1, 1):
-                channels = 3 if layer is matrices(network)[0] else before // 4
+                channels = before // 4 if number else 3
                 found = _cosines(channels, math.isqrt(before // channels))
                 found = found[:size] if size <= before else layer.weight.flatten(1) @ found
-            else:
-                found = torch.eye(size)
             layer.weight.copy_(found.view_as(layer.weight))
 
 
@@ -157,14 +148,9 @@ def lipschitz(name: str, weights: str | Path | None, labels: list[str] | None) -
     """Random weights, those of the package, or those of a file, which may state its widths, depth, tau and patch."""
     if weights is None and name != "lipschitz":
         weights = shipped_weights(name, "moreaugrad train cifar10 --network lipschitz --data FOLDER --out FILE")
-    options = read_options(
-        weights,
-        {"widths": read_widths, "depth": int, "tau": float, "patch": int},
-        "widths, depth, tau and patch",
-    )
-    network = build_network(partial(LipschitzNetwork, **options), weights, labels)
-    known = CIFAR10 if len(matrices(network)[-1].weight) == len(CIFAR10) else None
-    return Classifier(network, VIEW, name, labels or known)
+    options: dict[str, Any] = {"widths": read_widths, "depth": int, "tau": float, "patch": int}
+    network = build_network(LipschitzNetwork, weights, labels, options)
+    return Classifier(network, VIEW, name, labels or class_names(len(matrices(network)[-1].weight)))
 
 
 def read_widths(text: str) -> tuple[int, ...]:

@@ -18,18 +18,9 @@ class PixelView:
     """Another view without its normalisation: values in [0, 1]."""
 
     view: View
-
-    @property
-    def size(self) -> tuple[int, int]:
-        return self.view.size
-
-    @property
-    def mean(self) -> Values:
-        return (0.0,) * len(self.view.mean)
-
-    @property
-    def std(self) -> Values:
-        return (1.0,) * len(self.view.std)
+    size: tuple[int, int]
+    mean: Values
+    std: Values
 
     def apply(self, picture: Image.Image) -> tuple[Float[Tensor, "c h w"], Image.Image]:
         """Normalisation is undone rather than left out: any view may be inside, and borders may have its mean."""
@@ -54,9 +45,6 @@ class Normalise(nn.Module):
 
     def lipschitz_bounds(self) -> LipschitzBounds:
         return LipschitzBounds(float((1 / self.std.double()).max()) * (1 + 1e-12))
-
-    def extra_repr(self) -> str:
-        return f"mean={self.mean.flatten().tolist()}, std={self.std.flatten().tolist()}"
 
 
 def in_pixels(classifier: Classifier) -> Classifier:
@@ -84,4 +72,5 @@ def in_pixels(classifier: Classifier) -> Classifier:
     both = nn.Sequential(Normalise(mean, std), classifier.network)
     for each in (both, both[0]):  # by hand: train() would reach into the network
         each.training = classifier.training
-    return Classifier(both, PixelView(view), classifier.name, classifier.labels)
+    pixels = PixelView(view, view.size, (0.0,) * len(view.mean), (1.0,) * len(view.std))
+    return Classifier(both, pixels, classifier.name, classifier.labels)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from moreaugrad import validate
-from moreaugrad.models.checkpoint import build_network, read_options, shipped_weights
+from moreaugrad.models.checkpoint import build_network, shipped_weights
 from moreaugrad.models.classifier import CentreCrop, Classifier
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -77,10 +76,12 @@ def resnet18_softplus(name: str, weights: str | Path | None, labels: list[str] |
     """Random weights, those of the package, or those of a file, which may state its activation, beta and width."""
     if weights is None and name.endswith("_cifar10"):
         weights = shipped_weights(name, "moreaugrad train cifar10 --data FOLDER --out FILE")
-    options = read_options(weights, {"activation": str, "beta": float, "width": int}, "beta and width")
-    network = build_network(partial(ResNet18, **options), weights, labels)
-    known = CIFAR10 if network.fc.out_features == len(CIFAR10) else None
-    return Classifier(network, VIEW, name, labels or known)
+    network = build_network(ResNet18, weights, labels, {"activation": str, "beta": float, "width": int})
+    return Classifier(network, VIEW, name, labels or class_names(network.fc.out_features))
+
+
+def class_names(classes: int) -> Sequence[str] | None:
+    return CIFAR10 if classes == len(CIFAR10) else None
 
 
 def _stage(before: int, after: int, stride: int, activation: str, beta: float) -> nn.Sequential:

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from moreaugrad.plotting.curves import COLOURS
-from moreaugrad.plotting.pictures import Picture, read_photo, scale_map
+from moreaugrad.plotting.curves import COLOURS, style_axes
+from moreaugrad.plotting.pictures import Picture, draw_tile, read_photo, scale_map
 
 SURE, REST = "#39ffd0", "#ffffff"  # outlines on a map that is dark where it is small
 CERTIFIED, ATTACK, NOISE = COLOURS[0], COLOURS[1], COLOURS[7]
@@ -52,20 +52,17 @@ def picture(photo: Any, marked: MarkedMap, curve: CertifiedCurve, title: str, na
     dots = min(max(1.2 * max(shown.shape[:2]) / 3.6, 110.0), 300.0)
     figure = Picture(13.0, 4.9, title, dots)
     places = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
-    places[0].imshow(shown)
-    places[0].set_title(names[0], fontsize=10)
-    _draw_map(places[1], marked, names[1])
+    draw_tile(places[0], shown, names[0])
+    draw_tile(places[1], scale_map(marked.sizes), names[1])
+    _mark(places[1], marked)
     for axes in places[:2]:
         axes.set_axis_off()
     _draw_curve(places[2], curve)
     return figure
 
 
-def _draw_map(axes: Axes, marked: MarkedMap, name: str) -> None:
-    drawn = scale_map(marked.sizes)
-    axes.imshow(drawn.values, cmap="inferno", vmin=0, vmax=drawn.top or 1.0)
-    axes.set_title(name + ("" if drawn.values.any() else " (all zero)"), fontsize=10)
-    wide = min(1.8, max(0.5, 60 / max(drawn.values.shape)))
+def _mark(axes: Axes, marked: MarkedMap) -> None:
+    wide = min(1.8, max(0.5, 60 / max(marked.sizes.shape)))
     lines = []
     if marked.top is not None:
         _outline(axes, marked.top, REST, 0.6 * wide, 0.75)
@@ -73,22 +70,21 @@ def _draw_map(axes: Axes, marked: MarkedMap, name: str) -> None:
     if marked.sure is not None and marked.sure.any():
         _outline(axes, marked.sure, SURE, 1.3 * wide, 1.0)
         lines.insert(0, Line2D([], [], color=SURE, linewidth=2.0, label=marked.words[0]))
-    if not lines:
-        return
-    axes.legend(
-        handles=lines, loc="upper center", bbox_to_anchor=(0.5, -0.02), fontsize=8, facecolor="#333333",
-        labelcolor="white", framealpha=1.0,
-    )  # fmt: skip
+    if lines:
+        colours = {"facecolor": "#333333", "labelcolor": "white", "framealpha": 1.0}
+        axes.legend(handles=lines, loc="upper center", bbox_to_anchor=(0.5, -0.02), fontsize=8, **colours)
 
 
 def _outline(axes: Axes, mask: Mask, colour: str, width: float, opacity: float) -> None:
     """The borders between places inside and outside."""
     inside = np.pad(mask, 1)
-    rows, columns = np.nonzero(inside[:-1, 1:-1] != inside[1:, 1:-1])
-    flat = [((column - 0.5, row - 0.5), (column + 0.5, row - 0.5)) for row, column in zip(rows, columns, strict=True)]
-    rows, columns = np.nonzero(inside[1:-1, :-1] != inside[1:-1, 1:])
-    steep = [((column - 0.5, row - 0.5), (column - 0.5, row + 0.5)) for row, column in zip(rows, columns, strict=True)]
-    lines = LineCollection(flat + steep, colors=colour, linewidths=width, alpha=opacity, capstyle="round")
+    starts = [np.argwhere(inside[:-1, 1:-1] != inside[1:, 1:-1]), np.argwhere(inside[1:-1, :-1] != inside[1:-1, 1:])]
+    borders = [
+        ((column - 0.5, row - 0.5), (column - 0.5 + across, row + 0.5 - across))
+        for across, places in zip((1, 0), starts, strict=True)
+        for row, column in places
+    ]
+    lines = LineCollection(borders, colors=colour, linewidths=width, alpha=opacity, capstyle="round")
     lines.set_clip_on(False)  # a border at the edge of the map is whole
     axes.add_collection(lines)
 
@@ -107,12 +103,8 @@ def _draw_curve(axes: Axes, curve: CertifiedCurve) -> None:
     if curve.logarithmic:
         axes.set_xscale("log")
     axes.set(xlim=(x[0], x[-1] * 1.02), ylim=(-0.03, 1.05))
-    axes.set_xlabel(curve.words[0], fontsize=9)
-    axes.set_ylabel(curve.words[1], fontsize=9)
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    axes.tick_params(labelsize=8)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    style_axes(axes, *curve.words)
     if curve.stamp:
         behind = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7}
         words = axes.text(0.64, 0.55, curve.stamp, ha="center", va="center", transform=axes.transAxes, bbox=behind)

@@ -67,15 +67,20 @@ def _draw(axes: Axes, panel: Panel) -> None:
             axes.axhline(curve.floor, color=colour, linestyle="--", linewidth=1)
     axes.set_xscale("log")
     sizes = sorted({value for curve in panel.curves for value in curve.x})
-    axes.set_xticks(sizes, [f"{value:g}" for value in sizes], fontsize=8)
+    axes.set_xticks(sizes, [f"{value:g}" for value in sizes])
     axes.set_xticks([], minor=True)
     if sizes:
         axes.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
     if not any(math.isfinite(value) for curve in panel.curves for value in curve.middle):
         axes.text(0.5, 0.7, "no valid attack", transform=axes.transAxes, ha="center", va="center", fontsize=9)
     axes.set_title(panel.title, fontsize=10)
-    axes.set_xlabel(panel.across, fontsize=9)
-    axes.set_ylabel(panel.up, fontsize=9)
-    axes.tick_params(axis="y", labelsize=8)
+    style_axes(axes, panel.across, panel.up)
+
+
+def style_axes(axes: Axes, across: str, up: str) -> None:
+    """What all curves share: small labels, a faint grid, no frame above or to the right."""
+    axes.set_xlabel(across, fontsize=9)
+    axes.set_ylabel(up, fontsize=9)
+    axes.tick_params(labelsize=8)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

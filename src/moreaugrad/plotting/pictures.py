@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from textwrap import fill
@@ -20,8 +20,6 @@ import numpy as np
 import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
@@ -37,7 +35,6 @@ ALL_ZERO = (
     "(without a prior: the score does not change with the input)"
 )
 _COLOURS = {False: "inferno", True: "RdBu_r"}  # by signed
-_UNITS = {False: "|map|, summed over channels", True: "map, summed over channels"}
 _BACKDROP = {False: (0.0, 0.5), True: (0.5, 1.0)}  # range of the grey photo under an overlay: dark, signed bright
 _LIFT = 0.3  # where the colours of an overlay begin: what is kept is never black
 _GREY = np.array([0.299, 0.587, 0.114])
@@ -65,8 +62,9 @@ class ScaledMap:
         return self.values.shape
 
     @property
-    def clipped(self) -> bool:
-        return bool((np.abs(self.values) > self.top).any())
+    def limits(self) -> tuple[float, float]:
+        top = self.top or 1.0
+        return (-top if self.signed else 0.0, top)
 
 
 Tile: TypeAlias = ScaledMap | NDArray[Any]  # a map, or a photo (H, W, 3)
@@ -88,11 +86,11 @@ class Picture(Figure):
             axes.set_axis_off()
         return found
 
-    def add_colour_bar(self, drawn: ScaledMap, places: list[Axes]) -> None:
-        colours = ScalarMappable(Normalize(*_limits(drawn)), _COLOURS[drawn.signed])
-        beyond = ("both" if drawn.signed else "max") if drawn.clipped else "neither"
-        bar = self.colorbar(colours, ax=places, extend=beyond, fraction=0.05, pad=0.02, shrink=0.9)
-        bar.set_label(_UNITS[drawn.signed], fontsize=9)
+    def add_colour_bar(self, drawn: ScaledMap, axes: Axes) -> None:
+        clipped = (np.abs(drawn.values) > drawn.top).any()
+        beyond = ("both" if drawn.signed else "max") if clipped else "neither"
+        bar = self.colorbar(axes.images[0], ax=[axes], extend=beyond, fraction=0.05, pad=0.02, shrink=0.9)
+        bar.set_label("map, summed over channels" if drawn.signed else "|map|, summed over channels", fontsize=9)
         bar.ax.tick_params(labelsize=8)
         bar.outline.set_visible(False)
 
@@ -102,65 +100,48 @@ class Picture(Figure):
         return stored.getvalue()
 
 
-def heat(map: Any, scale: float | None = None, signed: bool = False) -> Array:
-    """A map (C, H, W) or (H, W) as (H, W) in [0, 1], signed in [-1, 1]; `scale` is the size that gives 1."""
-    return scale_map(map, scale, signed).heat
-
-
-def overlay(image: Any, map: Any, scale: float | None = None, signed: bool = False) -> NDArray[np.uint8]:
-    """The photo, grey and faint, under the map in colour: RGB, (H, W, 3)."""
-    return _overlay(read_photo(image), scale_map(map, scale, signed))
+def heat(map: Any, signed: bool = False) -> Array:
+    """A map (C, H, W) or (H, W) as (H, W) in [0, 1], signed in [-1, 1]."""
+    return scale_map(map, signed).heat
 
 
 def panel(image: Any, map: Any, title: str = "", signed: bool = False) -> Figure:
     """Input, map with a colour bar in its own units, and overlay; without an image the map alone."""
-    drawn = scale_map(map, None, signed)
+    drawn = scale_map(map, signed)
     tiles: list[tuple[str, Tile]] = [("map", drawn)]
     if image is not None:
         shown = read_photo(image)
-        tiles = [("input", shown), *tiles, ("overlay", _overlay(shown, drawn))]
+        tiles = [("input", shown), *tiles, ("overlay", overlay(shown, drawn))]
     figure = Picture(3.7 * len(tiles) + 0.9, _tile_height(drawn, 3.6) + 0.8, title, _dots_per_inch(drawn, 3.6))
     places = figure.tiles(1, len(tiles))
     for axes, (name, tile) in zip(places, tiles, strict=True):
-        _draw_tile(axes, tile, name)
+        draw_tile(axes, tile, name)
     if drawn.top:
-        figure.add_colour_bar(drawn, [places[len(places) // 2]])
+        figure.add_colour_bar(drawn, places[len(places) // 2])
     return figure
 
 
-def grid(
-    tiles: Sequence[tuple[str, Any]], columns: int = 4, shared: bool = False, signed: bool = False, title: str = ""
-) -> Figure:
-    """Titled tiles side by side: tensors are maps, anything else (PIL, arrays) is an image.
-
-    Each map has its own scale, or all have one (`shared`, for equal units) and a colour bar.
-    """
+def grid(tiles: Sequence[tuple[str, Any]], columns: int = 4, title: str = "") -> Figure:
+    """Titled tiles side by side: tensors are maps, each on its own scale, anything else (PIL, arrays) is an image."""
     validate.at_least("the number of tiles", len(tiles), 1)
     validate.at_least("columns", columns, 1)
-    drawn = [scale_map(tile, None, signed) if isinstance(tile, Tensor) else read_photo(tile) for _, tile in tiles]
-    if shared:
-        top = max((each.top for each in drawn if isinstance(each, ScaledMap)), default=0.0)
-        drawn = [replace(each, top=top) if isinstance(each, ScaledMap) else each for each in drawn]
+    drawn = [scale_map(tile) if isinstance(tile, Tensor) else read_photo(tile) for _, tile in tiles]
     columns = min(columns, len(tiles))
     rows = -(-len(tiles) // columns)
     tall = max(_tile_height(each, 2.9) for each in drawn) + 0.3
-    size = 3.0 * columns + (0.9 if shared else 0), rows * tall + (0.9 if title else 0.5)
-    figure = Picture(*size, title, max(_dots_per_inch(each, 2.9) for each in drawn))
-    places = figure.tiles(rows, columns)
-    for axes, (name, _), each in zip(places, tiles, drawn, strict=False):
-        _draw_tile(axes, each, name)
-    maps = [each for each in drawn if isinstance(each, ScaledMap)]
-    if maps:
-        own = "each map on its own scale: full colour at its 99th percentile"
-        figure.supxlabel("all maps on one scale" if shared else own, fontsize=9)
-    if maps and shared:
-        figure.add_colour_bar(max(maps, key=lambda each: each.clipped), places)
+    dots = max(_dots_per_inch(each, 2.9) for each in drawn)
+    figure = Picture(3.0 * columns, rows * tall + (0.9 if title else 0.5), title, dots)
+    for axes, (name, _), each in zip(figure.tiles(rows, columns), tiles, drawn, strict=False):
+        draw_tile(axes, each, name)
+    if any(isinstance(each, ScaledMap) for each in drawn):
+        figure.supxlabel("each map on its own scale: full colour at its 99th percentile", fontsize=9)
     return figure
 
 
 def bars(map: Any, title: str = "", signed: bool = False) -> Figure:
     """A map without pixels, (D,) or (T, ...): one bar per position, in units of the map."""
-    values = _scale_row(map, signed).values
+    found = _to_array(map)
+    values = _scale(found, tuple(range(1, found.ndim)), signed).values
     figure = Picture(9.0, 3.2, title)
     axes = figure.subplots()
     edges = np.arange(values.size + 1) - 0.5
@@ -180,7 +161,8 @@ def write(figure: Figure, path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def _overlay(shown: Array, drawn: ScaledMap) -> NDArray[np.uint8]:
+def overlay(shown: Array, drawn: ScaledMap) -> NDArray[np.uint8]:
+    """The photo (H, W, 3), grey and faint, under the map in colour: RGB, (H, W, 3)."""
     if shown.shape[:2] != drawn.shape:
         raise ValueError(
             f"an image must have the height and width of its map, {drawn.shape}, got {shown.shape[:2]}; "
@@ -189,32 +171,27 @@ def _overlay(shown: Array, drawn: ScaledMap) -> NDArray[np.uint8]:
     opacity = (np.abs(drawn.heat) ** 0.7)[..., None]
     low, high = _BACKDROP[drawn.signed]
     backdrop = low + (high - low) * (shown @ _GREY)[..., None]
-    colours = (1 - opacity) * backdrop + opacity * _colour_map(drawn.heat, drawn.signed, _LIFT)
-    found: NDArray[np.uint8] = np.rint(255 * colours.clip(0, 1)).astype(np.uint8)
+    lifted = np.sign(drawn.heat) * (_LIFT + (1 - _LIFT) * np.abs(drawn.heat))
+    colours = colormaps[_COLOURS[drawn.signed]]((1 + lifted) / 2 if drawn.signed else lifted)[..., :3]
+    mixed = (1 - opacity) * backdrop + opacity * colours
+    found: NDArray[np.uint8] = np.rint(255 * mixed.clip(0, 1)).astype(np.uint8)
     return found
 
 
-def scale_map(drawing: Any, scale: float | None = None, signed: bool = False) -> ScaledMap:
+def scale_map(drawing: Any, signed: bool = False) -> ScaledMap:
     """A map (C, H, W) or (H, W) with its channels summed, in size or, signed, as they are."""
     found = _to_array(drawing)
     if found.ndim not in (2, 3):
         raise ValueError(f"a map must be (C, H, W) or (H, W) to be drawn, got {found.shape}; take one image, map[i]")
-    return _scale(found if found.ndim == 3 else found[None], (0,), scale, signed)
-
-
-def _scale_row(drawing: Any, signed: bool = False) -> ScaledMap:
-    """A map (D,) or (T, ...) as one number per position; what lies behind the first axis is summed."""
-    found = _to_array(drawing)
-    return _scale(found, tuple(range(1, found.ndim)), None, signed)
+    return _scale(found if found.ndim == 3 else found[None], (0,), signed)
 
 
 def _to_array(drawing: Any) -> Array:
     """As float64 on the CPU, where the smallest half-precision sums survive."""
-    tensor = torch.as_tensor(drawing).detach().cpu()
+    tensor = torch.as_tensor(drawing)
     if tensor.numel() == 0 or tensor.ndim == 0 or tensor.is_complex():
         raise ValueError(f"a map must hold real numbers to be drawn, got shape {tuple(tensor.shape)}, {tensor.dtype}")
-    found: Array = tensor.double().numpy()
-    return found
+    return np.asarray(tensor.double().numpy(force=True))
 
 
 def read_photo(image: Any) -> Array:
@@ -241,9 +218,7 @@ def read_photo(image: Any) -> Array:
     return np.clip(np.broadcast_to(pixels, (*pixels.shape[:2], 3)), 0, 1)
 
 
-def _scale(found: Array, axes: tuple[int, ...], scale: float | None, signed: bool) -> ScaledMap:
-    if scale is not None:
-        validate.positive("scale", scale)
+def _scale(found: Array, axes: tuple[int, ...], signed: bool) -> ScaledMap:
     bad = ~np.isfinite(found)
     if bad.any():
         _warn(f"map holds NaN or infinity in {bad.sum()} of {found.size} entries; they are drawn as zero")
@@ -253,22 +228,20 @@ def _scale(found: Array, axes: tuple[int, ...], scale: float | None, signed: boo
     values: Array = (found if signed else np.abs(found)).sum(axis=axes)
     if signed and found.any() and not values.any():
         _warn("the channels of the map cancel in their signed sum; draw it with signed=False")
-    if scale is None:
-        sizes = np.abs(values)
-        kept = sizes[sizes > 0]
-        scale = float(max(np.percentile(sizes, 99), np.percentile(kept, 90))) if kept.size else 0.0
-    return ScaledMap(values, scale, signed)
+    sizes = np.abs(values)
+    kept = sizes[sizes > 0]
+    top = float(max(np.percentile(sizes, 99), np.percentile(kept, 90))) if kept.size else 0.0
+    return ScaledMap(values, top, signed)
 
 
 def _warn(text: str) -> None:
     warnings.warn(text, UserWarning, stacklevel=5)  # the caller of heat
 
 
-def _draw_tile(axes: Axes, tile: Tile, title: str) -> None:
+def draw_tile(axes: Axes, tile: Tile, title: str) -> None:
     if isinstance(tile, ScaledMap):
         title += "" if tile.values.any() else " (all zero)"
-        low, high = _limits(tile)
-        axes.imshow(tile.values, cmap=_COLOURS[tile.signed], vmin=low, vmax=high)
+        axes.imshow(tile.values, cmap=_COLOURS[tile.signed], vmin=tile.limits[0], vmax=tile.limits[1])
     else:
         axes.imshow(tile)
     axes.set_title(title, fontsize=10)
@@ -283,15 +256,3 @@ def _tile_height(tile: Tile, width: float) -> float:
 def _dots_per_inch(tile: Tile, width: float) -> float:
     """Enough that a pixel of a large sparse map is not averaged away."""
     return min(max(1.2 * max(tile.shape[:2]) / width, 100.0), 300.0)
-
-
-def _colour_map(values: Array, signed: bool, lift: float = 0.0) -> Array:
-    """Values in [0, 1], signed in [-1, 1], as RGB; sizes above zero begin at `lift`."""
-    lifted = np.sign(values) * (lift + (1 - lift) * np.abs(values))
-    found: Array = colormaps[_COLOURS[signed]]((1 + lifted) / 2 if signed else lifted)[..., :3]
-    return found
-
-
-def _limits(drawn: ScaledMap) -> tuple[float, float]:
-    top = drawn.top or 1.0
-    return (-top if drawn.signed else 0.0, top)

@@ -5,22 +5,28 @@ The plan is a list of cells in a fixed order; a cell gives one row per image of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from moreaugrad import validate
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.attacks.base import check_epsilon
-from moreaugrad.methods import METHODS
+from moreaugrad.envelope.derivative import parse_derivative
 from moreaugrad.methods.options import plain
 from moreaugrad.metrics.maps import require_boolean
-from moreaugrad.studies.setup import BudgetedMethod, attack_options, find_metric, needs_derivative, slope
+from moreaugrad.studies.setup import BudgetedMethod, find_metric, needs_derivative
 
 DISTANCE = "normalised_distance"  # names the strongest mode
 FLOOR, STRONGEST = "floor", "strongest"  # modes of rows without an attack, and of the strongest of several
 EXACT, NO_DERIVATIVE = "exact", "none"  # modes of methods with one derivative, and of attacks that need none
 TRANSFER = "transfer"  # the mode of points that were found against the other methods
+CHECKS: dict[str, Callable[[Any], object]] = {
+    "epsilons": check_epsilon,
+    "attacks": ATTACKS.__getitem__,
+    "own_modes": parse_derivative,
+    "metrics": find_metric,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,52 +98,17 @@ class Study:
         if not self.own_modes or (self.transfers and len(self.methods) < 2):
             raise ValueError("transfer must have other attacks to take points from, got one method, or no other mode")
         for label, options in self.methods.items():
-            METHODS[options.get("method", label)]
             for name in ("budget", "seed", "derivative"):
                 if name in options:
                     raise ValueError(f"{name} must be the same for all methods, got it among the options of {label}")
             self.budgeted(label)
-        self._check_terms()
-        object.__setattr__(self, "metrics", tuple(dict.fromkeys((DISTANCE, *self.metrics))))
-        object.__setattr__(self, "epsilons", tuple(float(each) for each in self.epsilons))
-
-    def _check_terms(self) -> None:
-        for epsilon in self.epsilons:
-            check_epsilon(epsilon)
-        for attack in self.attacks:
-            ATTACKS[attack]
-        for mode in self.own_modes:
-            slope(mode)
-        for name in self.metrics:
-            find_metric(name)
+        for each, check in [(each, check) for name, check in CHECKS.items() for each in getattr(self, name)]:
+            check(each)
         require_boolean("common_noise", self.common_noise)
         if self.scout is not None:
             validate.at_least("scout", self.scout, 1)
-
-    @classmethod
-    def of(cls, methods: str, attacks: str = "topk", steps: int = 10, restarts: int = 1, **options: Any) -> Study:
-        """A study from names, each with its own defaults.
-
-        Args:
-            methods: names of methods, separated by commas.
-            attacks: names of attacks, separated by commas.
-            steps: steps of the attacks that take them.
-            restarts: restarts of the attacks that take them.
-            **options: any other field of the study.
-
-        Returns:
-            The study.
-
-        Example:
-            >>> mg.Study.of("gradient, smoothgrad", "topk, noise", steps=4).attacks
-            {'topk': {'steps': 4, 'restarts': 1}, 'noise': {}}
-        """
-        given = {"steps": steps, "restarts": restarts}
-        each = {
-            attack: {name: value for name, value in given.items() if name in attack_options(attack)}
-            for attack in split_names(attacks)
-        }
-        return cls({name: {} for name in split_names(methods)}, each, **options)
+        object.__setattr__(self, "metrics", tuple(dict.fromkeys((DISTANCE, *self.metrics))))
+        object.__setattr__(self, "epsilons", tuple(float(each) for each in self.epsilons))
 
     def budgeted(self, label: str) -> BudgetedMethod:
         """The method of a label with the budgets of this study."""
@@ -173,11 +144,11 @@ class Study:
             for attack in self.attacks:
                 for epsilon in self.epsilons:
                     modes = (*self.modes_of(label, attack), STRONGEST)
-                    for cell in (Cell(label, attack, epsilon, mode) for mode in modes):
-                        if self.transfers and cell.mode in (TRANSFER, STRONGEST):
-                            late.append(cell)
+                    for mode in modes:
+                        if self.transfers and mode in (TRANSFER, STRONGEST):
+                            late.append(Cell(label, attack, epsilon, mode))
                         else:
-                            yield cell
+                            yield Cell(label, attack, epsilon, mode)
         yield from late
 
     def transfer_sources(self, cell: Cell) -> list[Cell]:
@@ -192,8 +163,3 @@ class Study:
     def as_json(self) -> dict[str, Any]:
         """The fields as JSON can hold them; objects by their repr."""
         return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
-
-
-def split_names(text: str) -> list[str]:
-    """The names in "a, b, c"."""
-    return [each.strip() for each in text.split(",") if each.strip()]

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from moreaugrad.files import replacing
 
 RENAMED = {"apart": "hessian_step", "grad_mode": "derivative"}  # options in the files of earlier versions
-StudyRow: TypeAlias = dict[str, Any]  # numbers, text, and None for what is not known
+Row: TypeAlias = dict[str, Any]  # column -> number, text, or None
 
 
 def format_value(value: Any) -> str:
@@ -60,7 +60,7 @@ class ResumableCsv:
     decode: Callable[[str], Any] = parse_value
     hint: str = "move it away"
 
-    def resume(self, plan: Iterable[Sequence[StudyRow]]) -> tuple[list[StudyRow], int]:
+    def resume(self, plan: Iterable[Sequence[Row]]) -> tuple[list[Row], int]:
         """The rows of the planned cells that are whole, up to the first that is not, and how many cells those are.
 
         The file then holds just these.
@@ -88,13 +88,13 @@ class ResumableCsv:
             with replacing(self.path) as file:
                 file.write(text)
 
-    def read(self) -> list[StudyRow]:
+    def read(self) -> list[Row]:
         """The whole lines of the file, up to the first that is not one of ours."""
         if not self.path.is_file():
             return []
         text = self.path.read_text(encoding="utf-8", errors="replace")
         lines = csv.reader(io.StringIO(text[: text.rfind("\n") + 1], newline=""))
-        found: list[StudyRow] = []
+        found: list[Row] = []
         try:
             header = next(lines, None)
             if header is not None and tuple(header) != self.columns:
@@ -107,7 +107,7 @@ class ResumableCsv:
             pass
         return found
 
-    def _differs(self, row: StudyRow, planned: StudyRow) -> bool:
+    def _differs(self, row: Row, planned: Row) -> bool:
         return any(self.encode(row[name]) != self.encode(planned[name]) for name in self.identity)
 
     def _text(self, rows: Iterable[Mapping[str, Any]]) -> bytes:
@@ -155,12 +155,8 @@ def _refuse_change(asked: Mapping[str, Any], known: Mapping[str, Any], path: Pat
         if isinstance(one, dict) and isinstance(other, dict) and one and other:
             _refuse_change(one, other, path, f"{at}{name}.")
         elif one != other:
+            new, old = (text if len(text) <= 80 else f"{text[:77]}..." for text in map(json.dumps, (one, other)))
             raise ValueError(
-                f"a study goes on with the configuration it began with, got {at}{name} = {_shorten(one)} where "
-                f"{path} has {_shorten(other)}; take that, or name another folder"
+                f"a study must be resumed with the configuration it began with, got {at}{name} = {new} where "
+                f"{path} has {old}; take that, or name another folder"
             )
-
-
-def _shorten(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

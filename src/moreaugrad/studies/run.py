@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,22 @@ from moreaugrad.plotting import pictures
 from moreaugrad.plotting.curves import curves
 from moreaugrad.studies import summary
 from moreaugrad.studies.plan import Study
-from moreaugrad.studies.resumable_csv import ResumableCsv, StudyRow, describe_study
+from moreaugrad.studies.resumable_csv import ResumableCsv, Row, describe_study
 from moreaugrad.studies.runner import COLUMNS, COSTS, IDENTITY, StudyRunner
 from moreaugrad.studies.sources import Source, TensorSource
 from moreaugrad.types import Watch, ignore_progress
 
 TICKS = 100  # of the progress watcher, per cell
+
+
+class StudyRow(dict[str, Any]):
+    """A row of a study, or a line of its table: column -> number or text; None where nothing is known.
+
+    Example:
+        >>> row = mg.StudyRow(image=0, method="gradient", attack="topk", mode="strongest", normalised_distance=0.4)
+        >>> row["method"], row["normalised_distance"]
+        ('gradient', 0.4)
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +46,13 @@ class StudyResult:
     Attributes:
         done: cells that are measured; a cell is one method under one attack of one size, on one block of images.
         total: cells of the whole study.
-        rows: one dict per image and cell, as in rows.csv: the mode, whether the attack was valid, norms of the change,
+        rows: one per image and cell, as in rows.csv: the mode, whether the attack was valid, norms of the change,
             probabilities before and after, every metric, and what it cost.
-        table: one dict per group of rows and metric, as in table.csv: median with its 95 % interval, mean, counts.
+        table: one per group of rows and metric, as in table.csv: median with its 95 % interval, mean, counts.
+
+    Example:
+        >>> mg.StudyResult(done=3, total=4, rows=[], table=[]).finished
+        False
     """
 
     done: int
@@ -87,7 +100,7 @@ def run_study(
 
     Example:
         >>> from tempfile import mkdtemp
-        >>> study = mg.Study.of("gradient,smoothgrad", steps=1, epsilons=(1.0,), metrics=(), budget=4, attack_budget=2)
+        >>> study = mg.Study({"gradient": {}}, {"topk": {"steps": 1}}, epsilons=(1.0,), metrics=())
         >>> result = mg.run_study(study, net, x, mkdtemp())
         >>> result.finished, result.rows[0]["method"], result.rows[0]["mode"]
         (True, 'gradient', 'floor')
@@ -100,20 +113,21 @@ def run_study(
     describe_study(folder / "study.json", runner.describe(name), _describe_run(runner, command), file.path)
     plan = list(runner.plan())
     rows, done = file.resume(runner.identify_rows(*each) for each in plan)
+
+    def watch_cell(step: int, total: int, info: Mapping[str, Any]) -> None:
+        """Report the steps of an attack as parts of its cell."""
+        watch(done * TICKS + TICKS * step // max(total, 1), len(plan) * TICKS, info)
+
     for some, cell in plan[done:]:
-        watch(done * TICKS, len(plan) * TICKS, {"cell": cell})
-        new = runner.measure(some, cell, rows, partial(_watch_cell, watch, done, len(plan)))
+        watch_cell(0, 1, {"cell": cell})
+        new = runner.measure(some, cell, rows, watch_cell)
         file.append(new)
         rows += new
         done += 1
         if minutes is not None and time.monotonic() - began >= 60 * minutes:
             break
-    return StudyResult(done, len(plan), rows, write_summary(study, rows, folder))
-
-
-def _watch_cell(watch: Watch, done: int, cells: int, step: int, total: int, info: Mapping[str, Any]) -> None:
-    """Report the steps of an attack as parts of its cell."""
-    watch(done * TICKS + TICKS * step // max(total, 1), cells * TICKS, info)
+    table = write_summary(study, rows, folder)
+    return StudyResult(done, len(plan), [StudyRow(row) for row in rows], [StudyRow(line) for line in table])
 
 
 def _describe_run(runner: StudyRunner, command: str) -> dict[str, Any]:
@@ -129,7 +143,7 @@ def _describe_run(runner: StudyRunner, command: str) -> dict[str, Any]:
     }
 
 
-def write_summary(study: Study, rows: Sequence[StudyRow], folder: Path) -> list[StudyRow]:
+def write_summary(study: Study, rows: Sequence[Row], folder: Path) -> list[Row]:
     """Write table.csv and curves.png of the rows."""
     table = summary.summarise(rows, study.metrics)
     ResumableCsv(folder / "table.csv", summary.TABLE).rewrite(table)

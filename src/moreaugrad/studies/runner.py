@@ -18,8 +18,9 @@ from moreaugrad.attacks.base import Attack, predict_logits
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.options import describe_options
+from moreaugrad.model.prepared import prepare
 from moreaugrad.studies.plan import EXACT, FLOOR, NO_DERIVATIVE, STRONGEST, TRANSFER, Cell, Study
-from moreaugrad.studies.resumable_csv import StudyRow, format_value
+from moreaugrad.studies.resumable_csv import Row, format_value
 from moreaugrad.studies.setup import compare_maps, is_valid, make_attack
 from moreaugrad.studies.sources import Source, fingerprint
 from moreaugrad.studies.summary import choose_strongest
@@ -54,21 +55,18 @@ class StudyRunner:
 
     def __init__(self, study: Study, model: Any, source: Source) -> None:
         self.study, self.model, self.source = study, model, source
+        ready = prepare(model)  # shared, so that the network is made ready once for all methods
         methods = {label: study.budgeted(label) for label in study.methods}
-        self._judges = {label: each.make_judge(model) for label, each in methods.items()}
-        self._seconds = {label: each.make_judge(model, second=True) for label, each in methods.items()}
-        self._scouts = {label: each.make_scout(model) for label, each in methods.items()}
+        self._judges = {label: each.make_judge(ready) for label, each in methods.items()}
+        self._seconds = {label: each.make_judge(ready, second=True) for label, each in methods.items()}
+        self._scouts = {label: each.make_scout(ready) for label, each in methods.items()}
         self._attacks: dict[Cell, Attack] = {}
-        made: dict[tuple[str, str], Method] = {}
         for cell in study.cells():
             if cell.mode not in (FLOOR, STRONGEST):
                 mode = None if cell.mode in (EXACT, NO_DERIVATIVE, TRANSFER) else cell.mode
-                key = (cell.method, cell.mode)
-                if key not in made:
-                    made[key] = methods[cell.method].make_attacked(model, mode)
-                self._attacks[cell] = make_attack(
-                    cell.attack, made[key], cell.epsilon, study.norm, study.seed, study.attacks[cell.attack]
-                )
+                attacked = methods[cell.method].make_attacked(ready, mode)
+                options = study.attacks[cell.attack]
+                self._attacks[cell] = make_attack(cell.attack, attacked, cell.epsilon, study.norm, study.seed, options)
         first = source.load(slice(0, 1))
         nothing = torch.zeros_like(first)
         compare_maps(study.metrics, nothing, nothing)  # a metric that cannot judge such maps says so now
@@ -77,16 +75,12 @@ class StudyRunner:
         self._block: Block | None = None
         self._clean: dict[tuple[Any, ...], tuple[Images, Counts]] = {}  # maps of the block
         self._points: dict[Cell, Images] = {}  # of the block, where they are needed again
+        part = next(model.parameters(), first) if isinstance(model, nn.Module) else first
+        self.device = part.device
 
     def judge_options(self) -> dict[str, dict[str, Any]]:
         """All options of the judged methods, defaults included."""
         return {label: describe_options(method) for label, method in self._judges.items()}
-
-    @property
-    def device(self) -> torch.device:
-        parts = self.model.parameters() if isinstance(self.model, nn.Module) else iter(())
-        found = next(parts, None)
-        return self.source.load(slice(0, 1)).device if found is None else found.device
 
     def describe(self, name: str | None) -> dict[str, Any]:
         """What must be the same for a folder to be resumed."""
@@ -103,7 +97,7 @@ class StudyRunner:
             some = slice(start, min(start + self.together, len(self.source.keys)))
             yield from ((some, cell) for cell in self.study.cells())
 
-    def identify_rows(self, some: slice, cell: Cell) -> list[StudyRow]:
+    def identify_rows(self, some: slice, cell: Cell) -> list[Row]:
         """The columns that tell the rows of a cell from all others."""
         of = {"method": cell.method, "attack": cell.attack, "norm": self.study.norm, "epsilon": cell.epsilon}
         return [
@@ -111,61 +105,57 @@ class StudyRunner:
             for number in range(some.start, some.stop)
         ]
 
-    def measure(self, some: slice, cell: Cell, before: Sequence[StudyRow], watch: Watch) -> list[StudyRow]:
+    def measure(self, some: slice, cell: Cell, before: Sequence[Row], watch: Watch) -> list[Row]:
         """The rows of a cell; `before` are all rows of the plan up to it."""
-        size = some.stop - some.start
-        if cell.mode == STRONGEST:
-            return self._choose_strongest(some, cell, before, watch)
         began = time.perf_counter()
-        facts = self._measure_floor(some, cell) if cell.mode == FLOOR else self._measure_attack(some, cell, watch)
-        facts["seconds"] = round((time.perf_counter() - began) / size, 4)
-        columns = {name: _per_image(value, size) for name, value in facts.items()}
+        if cell.mode == STRONGEST:
+            rows = self._choose_strongest(some, cell, before)
+            if self.study.scout is None:
+                return rows
+            facts = self._judge_winners(some, cell, rows, watch)
+        else:
+            rows = [row | {"seconds": 0.0} for row in self.identify_rows(some, cell)]
+            facts = self._measure_floor(some, cell) if cell.mode == FLOOR else self._measure_attack(some, cell, watch)
+        seconds = (time.perf_counter() - began) / len(rows)
+        columns = {
+            name: each.tolist() if isinstance(each, Tensor) else [each] * len(rows) for name, each in facts.items()
+        }
         return [
-            row | {name: column[place] for name, column in columns.items()}
-            for place, row in enumerate(self.identify_rows(some, cell))
+            row
+            | {name: column[place] for name, column in columns.items()}
+            | {"seconds": round(row["seconds"] + seconds, 4)}
+            for place, row in enumerate(rows)
         ]
 
-    def _choose_strongest(self, some: slice, cell: Cell, before: Sequence[StudyRow], watch: Watch) -> list[StudyRow]:
+    def _choose_strongest(self, some: slice, cell: Cell, before: Sequence[Row]) -> list[Row]:
         """The strongest mode of each image; the rows of its block are the last."""
         block = before[-(some.stop - some.start) * len(list(self.study.cells())) :]
-        of = {"method": cell.method, "attack": cell.attack, "epsilon": cell.epsilon}
-        # a label that looks like a number comes back from the file as one
-        mine = [
-            row for row in block if all(format_value(row[name]) == format_value(value) for name, value in of.items())
-        ]
-        best = [
+        # as text: a label that looks like a number comes back from the file as one
+        of = {name: format_value(getattr(cell, name)) for name in ("method", "attack", "epsilon")}
+        mine = [row for row in block if all(format_value(row[name]) == value for name, value in of.items())]
+        return [
             choose_strongest([row for row in mine if row["image"] == number], self.study.metrics)
             for number in range(some.start, some.stop)
         ]
-        return best if self.study.scout is None else self._judge_winners(some, cell, best, watch)
 
-    def _judge_winners(self, some: slice, cell: Cell, best: list[StudyRow], watch: Watch) -> list[StudyRow]:
-        """The winners that the scout has named, with the metrics of the judge."""
-        began, block = time.perf_counter(), self._load_block(some)
+    def _judge_winners(self, some: slice, cell: Cell, best: list[Row], watch: Watch) -> dict[str, Any]:
+        """The metrics of the judge for the winners that the scout has named."""
+        block = self._load_block(some)
         x = block.x.clone()
         for mode in {row["winner"] for row in best}:
             mine = torch.tensor([row["winner"] == mode for row in best], device=x.device)
             x[mine] = self._find_point(block, replace(cell, mode=mode), watch)[mine]
         target = torch.tensor([row["target"] for row in best], device=x.device)
-        found, cost = self._compare(block, cell.method, x, target, scouted=False)
-        seconds = (time.perf_counter() - began) / len(best)
-        found |= {"map_gradients": cost}
-        return [
-            row
-            | {name: _per_image(value, len(best))[place] for name, value in found.items()}
-            | {"seconds": round(row["seconds"] + seconds, 4)}
-            for place, row in enumerate(best)
-        ]
+        return self._compare(block, cell.method, x, target)
 
     def _compare(
-        self, block: Block, label: str, x: Images, target: Int[Tensor, "n"], scouted: bool
-    ) -> tuple[dict[str, Any], Counts]:
+        self, block: Block, label: str, x: Images, target: Int[Tensor, "n"], scout: Method | None = None
+    ) -> dict[str, Any]:
         """The metrics of the map at x against the clean one, and what it cost: by the scout, or by the judge."""
-        scout = self._scouts[label] if scouted else None
         clean, _ = self._explain_clean(block, label, target, scout)
         judge = scout or (self._judges if self.study.common_noise else self._seconds)[label]
         found = judge.explain(x, target)
-        return compare_maps(self.study.metrics, clean, found.map), found.gradients
+        return {"map_gradients": found.gradients} | compare_maps(self.study.metrics, clean, found.map)
 
     def _measure_floor(self, some: slice, cell: Cell) -> dict[str, Any]:
         """The clean map against one with other noise: what no attack can be blamed for."""
@@ -186,7 +176,6 @@ class StudyRunner:
     def _measure_attack(self, some: slice, cell: Cell, watch: Watch) -> dict[str, Any]:
         block = self._load_block(some)
         found = self._attack(block, cell, watch)
-        figures, cost = self._compare(block, cell.method, found.x, found.target, scouted=True)
         fields = ("success", "kept", "l2", "linf", "pixels_l2", "pixels_linf", "objective")
         return {
             **{name: getattr(found, name) for name in fields},
@@ -194,23 +183,22 @@ class StudyRunner:
             "valid": is_valid(cell.attack, found),
             **self._predict(block, found.x, found.target),
             "attack_gradients": found.gradients,
-            "map_gradients": cost,
             "winner": None,
-            **figures,
+            **self._compare(block, cell.method, found.x, found.target, self._scouts[cell.method]),
         }
 
     def _attack(self, block: Block, cell: Cell, watch: Watch) -> AttackResult:
         """Run the attack of a cell, or try the points of others."""
         attack: Any = self._attacks[cell]
+        found: AttackResult
         if cell.mode == TRANSFER:
-            found = attack.transfer(
-                block.x, [self._find_point(block, each, watch) for each in self.study.transfer_sources(cell)]
-            )
+            sources = self.study.transfer_sources(cell)
+            found = attack.transfer(block.x, [self._find_point(block, each, watch) for each in sources])
         else:
             found = attack.perturb(block.x, callback=watch)
         if self.study.transfers or self.study.scout is not None:
             self._points[cell] = found.x
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _find_point(self, block: Block, cell: Cell, watch: Watch) -> Images:
         """Where the attack of another cell ended; an attack that an earlier run made is run again."""
@@ -247,8 +235,3 @@ class StudyRunner:
             found = (scout or self._judges[label]).explain(block.x, target)
             self._clean[key] = (found.map, found.gradients)
         return self._clean[key]
-
-
-def _per_image(value: Any, size: int) -> list[Any]:
-    """One value per image; a single value is repeated."""
-    return value.tolist() if isinstance(value, Tensor) else [value] * size

@@ -18,7 +18,7 @@ from moreaugrad.attacks.base import Attack
 from moreaugrad.attacks.class_attack import ClassAttack
 from moreaugrad.attacks.map_attack import MapAttack
 from moreaugrad.attacks.result import AttackResult
-from moreaugrad.envelope.derivative import Derivative, parse_derivative
+from moreaugrad.envelope.derivative import parse_derivative
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.options import make_method, option_names
 from moreaugrad.metrics import METRICS, Metric
@@ -28,6 +28,7 @@ from moreaugrad.types import Flags, PerImage
 ATTACKED, JUDGE, SECOND, START, SCOUT = range(5)  # streams of noise, added to the seed
 EPSILON = 3.0  # of an attack that needs a size and was given none
 NOT_OPTIONS = ("attacked", "epsilon", "norm", "seed")  # fields of an attack that are arguments of their own
+Options = dict[str, dict[str, Any]]  # of each method or attack, by its name
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +43,9 @@ class BudgetedMethod:
     scout: int | None = None  # gradients of the cheaper maps that compare attacks before one is judged
 
     def __post_init__(self) -> None:
-        known = option_names(self.method)
-        for name in self.options:
-            if name not in known:
-                raise unknown(f"an option of {self.method}", name, known)
-        for name in ("budget", "attack_budget"):
-            validate.at_least(name, getattr(self, name), 1)
-        validate.at_least("seed", self.seed, 0)
+        _check_options(self.method, self.options, option_names(self.method))
+        for name, least in (("budget", 1), ("attack_budget", 1), ("seed", 0)):
+            validate.at_least(name, getattr(self, name), least)
 
     @property
     def has_modes(self) -> bool:
@@ -56,21 +53,22 @@ class BudgetedMethod:
         return "derivative" in option_names(self.method)
 
     def make_attacked(self, model: Any, mode: str | None = None) -> Method:
-        """The method as an attack sees it, differentiated by `mode`."""
-        return self._make(model, self.attack_budget, ATTACKED, {} if mode is None else {"derivative": slope(mode)})
+        """The method as an attack sees it, differentiated by `mode`: implicit, unrolled, implicit:5x16, ..."""
+        options = {} if mode is None else {"derivative": parse_derivative(mode)}
+        return self._make(model, self.attack_budget, ATTACKED, options)
 
     def make_judge(self, model: Any, second: bool = False) -> Method:
         """With noise that the attack has not seen. The second judge shows what noise alone changes."""
-        found = self._make(model, self.budget, SECOND if second else JUDGE, {})
+        found = self._make(model, self.budget, SECOND if second else JUDGE)
         if found.several is not None:
             raise ValueError("an attack needs one map per image, got a list of eta or sparsity; give one value")
         return found
 
     def make_scout(self, model: Any) -> Method | None:
         """Cheaper than the judge. Uses its own noise, so that selection does not bias the final measurement."""
-        return None if self.scout is None else self._make(model, self.scout, SCOUT, {})
+        return None if self.scout is None else self._make(model, self.scout, SCOUT)
 
-    def _make(self, model: Any, budget: int, stream: int, extra: Mapping[str, Any]) -> Method:
+    def _make(self, model: Any, budget: int, stream: int, extra: Mapping[str, Any] | None = None) -> Method:
         known, options = option_names(self.method), dict(self.options)
         if "budget" in known:
             options["budget"] = budget
@@ -80,12 +78,7 @@ class BudgetedMethod:
             options["samples"] = budget
         if "seed" in known:
             options["seed"] = self.seed + stream
-        return make_method(self.method, model, {**options, **extra})
-
-
-def slope(mode: str) -> Derivative:
-    """implicit, unrolled, ...; or with steps and samples, as in implicit:5x16."""
-    return parse_derivative(mode)
+        return make_method(self.method, model, options | dict(extra or {}))
 
 
 def needs_derivative(attack: str) -> bool:
@@ -115,19 +108,14 @@ def make_attack(
     if "weights" in ATTACKS[attack].flags:
         raise ValueError(f"an attack must change images, got {attack!r}, which changes the network; use it in Python")
     known = attack_options(attack)
-    for name in options:
-        if name not in known:
-            raise unknown(f"an option of {attack}", name, known)
-    required = [
-        each.name
-        for each in fields(ATTACKS[attack].load())
-        if each.default is MISSING and each.default_factory is MISSING
-    ]
+    _check_options(attack, options, known)
+    every = fields(ATTACKS[attack].load())
+    required = [each.name for each in every if each.default is MISSING and each.default_factory is MISSING]
     given = dict(options) | ({} if norm is None else {"norm": norm})
     if epsilon is not None or "epsilon" in required:
         given["epsilon"] = EPSILON if epsilon is None else epsilon
     if missing := [name for name in required if name in known and name not in given]:
-        raise ValueError(f"{attack} must be told its {' and '.join(missing)}, got nothing; --set {missing[0]}=...")
+        raise ValueError(f"{attack} needs its {' and '.join(missing)}, got nothing; --set {missing[0]}=...")
     made: Attack = ATTACKS[attack](method, seed=seed + START, **given)
     return made
 
@@ -147,33 +135,34 @@ def find_metric(name: str) -> tuple[Metric, dict[str, bool]]:
 
 def compare_maps(names: Sequence[str], before: Tensor, after: Tensor) -> dict[str, PerImage]:
     """Each metric between two batches of maps."""
-    found = {}
-    for name in names:
-        entry, flags = find_metric(name)
-        found[name] = entry(before, after, **flags)
-    return found
+    metrics = {name: find_metric(name) for name in names}
+    return {name: metric(before, after, **flags) for name, (metric, flags) in metrics.items()}
 
 
 def assign_options(
     options: Mapping[str, Any], methods: Sequence[str], attacks: Sequence[str]
-) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+) -> tuple[Options, Options]:
     """Options as typed -> those of each method and of each attack.
 
     An option goes to the methods that take it, else to the attacks that do; NAME.option to that method or attack alone.
     """
-    known_methods = {name: option_names(name) for name in methods}
-    known_attacks = {name: attack_options(name) for name in attacks}
-    of_methods: dict[str, dict[str, Any]] = {name: {} for name in methods}
-    of_attacks: dict[str, dict[str, Any]] = {name: {} for name in attacks}
+    families = [{name: option_names(name) for name in methods}, {name: attack_options(name) for name in attacks}]
+    found: tuple[Options, Options] = ({name: {} for name in methods}, {name: {} for name in attacks})
     for typed, value in options.items():
         owner, _, option = typed.rpartition(".")
-        for known, given in ((known_methods, of_methods), (known_attacks, of_attacks)):
+        for known, given in zip(families, found, strict=True):
             takers = [name for name in known if option in known[name] and owner in ("", name)]
             for name in takers:
                 given[name][option] = value
             if takers:
                 break
         else:
-            every = sorted({one for known in (known_methods, known_attacks) for some in known.values() for one in some})
+            every = sorted({one for known in families for some in known.values() for one in some})
             raise unknown(f"an option of {', '.join([*methods, *attacks])}", typed, every)
-    return of_methods, of_attacks
+    return found
+
+
+def _check_options(owner: str, options: Mapping[str, Any], known: list[str]) -> None:
+    for name in options:
+        if name not in known:
+            raise unknown(f"an option of {owner}", name, known)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from moreaugrad import validate
@@ -32,7 +31,14 @@ class Source(Protocol):
         ...
 
     def load(self, some: slice) -> Images:
-        """The images of a slice, (n, C, H, W)."""
+        """Load a block of images.
+
+        Args:
+            some: which images, by their places in `keys`.
+
+        Returns:
+            The images as the network takes them, (n, C, H, W).
+        """
         ...
 
     def digest(self) -> str:
@@ -58,7 +64,7 @@ class TensorSource:
     """
 
     x: Images
-    names: Sequence[str] = field(default=())
+    names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         (x,) = validate.inputs(self.x)
@@ -70,6 +76,14 @@ class TensorSource:
         return self.names or [str(number) for number in range(len(self.x))]
 
     def load(self, some: slice) -> Images:
+        """Load a block of images.
+
+        Args:
+            some: which images.
+
+        Returns:
+            The images, (n, C, H, W).
+        """
         return self.x[some]
 
     def digest(self) -> str:
@@ -77,25 +91,25 @@ class TensorSource:
 
 
 @dataclass(frozen=True, eq=False)
-class FileSource:
-    """Image files, as a classifier sees them; all are opened here, so unreadable ones are reported before work starts.
+class PictureSource:
+    """Pictures as a classifier sees them. All are read once here, so unreadable ones are reported before work starts.
 
     Args:
-        paths: the files.
-        keys: one name per file.
+        pictures: files, or arrays of 8-bit pixels (H, W, 3).
+        keys: one name per picture.
         classifier: the model whose preprocessing is used.
     """
 
-    paths: Sequence[Path]
+    pictures: Sequence[Any]
     keys: Sequence[str]
     classifier: Classifier
 
     def __post_init__(self) -> None:
-        for path in self.paths:
-            read_image(path)
+        for each in self.pictures:
+            read_image(each)
 
     def load(self, some: slice) -> Images:
-        rows = [self.classifier.preprocess(read_image(path)) for path in self.paths[some]]
+        rows = [self.classifier.preprocess(read_image(each)) for each in self.pictures[some]]
         if len({row.shape for row in rows}) > 1:
             raise ValueError(
                 f"images must have one size after preprocess, got {sorted({tuple(r.shape) for r in rows})}"
@@ -103,30 +117,10 @@ class FileSource:
         return torch.stack(rows)
 
     def digest(self) -> str:
-        return _digest(sha256(path.read_bytes()).digest() for path in self.paths)
-
-
-@dataclass(frozen=True, eq=False)
-class PixelSource:
-    """8-bit pixels (N, H, W, 3), as a classifier sees them.
-
-    Args:
-        values: the pixels.
-        classifier: the model whose preprocessing is used.
-    """
-
-    values: NDArray[np.uint8]
-    classifier: Classifier
-
-    @property
-    def keys(self) -> Sequence[str]:
-        return [str(number) for number in range(len(self.values))]
-
-    def load(self, some: slice) -> Images:
-        return torch.stack([self.classifier.preprocess(read_image(row)) for row in self.values[some]])
-
-    def digest(self) -> str:
-        return _digest([np.ascontiguousarray(self.values).tobytes()])
+        return _digest(
+            sha256(each.read_bytes()).digest() if isinstance(each, Path) else np.ascontiguousarray(each).tobytes()
+            for each in self.pictures
+        )
 
 
 def fingerprint(model: Any) -> str | None:

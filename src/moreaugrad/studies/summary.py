@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from statistics import fmean
 from typing import Any
 
 from moreaugrad.metrics.summary import summary
 from moreaugrad.plotting.curves import Curve, Panel
 from moreaugrad.studies.plan import DISTANCE, FLOOR, STRONGEST, Study
-from moreaugrad.studies.resumable_csv import StudyRow
+from moreaugrad.studies.resumable_csv import Row
 from moreaugrad.studies.setup import changes_class, find_metric
 
 GROUP = ("method", "attack", "norm", "epsilon", "mode")
@@ -25,23 +27,19 @@ SPENT = ("attack_gradients", "seconds")  # summed where several attacks were mad
 MOSTLY = 0.9  # share of valid attacks below which a point of a curve is drawn hollow
 
 
-def choose_strongest(rows: Sequence[StudyRow], metrics: Sequence[str]) -> StudyRow:
+def choose_strongest(rows: Sequence[Row], metrics: Sequence[str]) -> Row:
     """Of the attacks on one image: for each metric the worst value for the defender, of valid attacks if any.
 
     All else is that of the `winner`, whose map moved farthest from the clean one; the cost is that of all together.
     """
     able = [row for row in rows if row["valid"]] or list(rows)
     winner = max(able, key=lambda row: (not math.isnan(row[DISTANCE]), row[DISTANCE]))
-    worst = {name: _worst(name, [row[name] for row in able]) for name in metrics}
+    worst = {}
+    for name in metrics:
+        known = [row[name] for row in able if not math.isnan(row[name])]
+        worst[name] = (max if find_metric(name)[0].direction == "lower" else min)(known, default=math.nan)
     spent = {name: sum(row[name] for row in rows) for name in SPENT}
     return winner | worst | spent | {"mode": STRONGEST, "winner": winner["mode"]}
-
-
-def _worst(metric: str, values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    if not known:
-        return math.nan
-    return max(known) if find_metric(metric)[0].direction == "lower" else min(known)
 
 
 def group_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dict[tuple[Any, ...], list[Any]]:
@@ -52,17 +50,18 @@ def group_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> dic
     return groups
 
 
-def summarise(rows: Iterable[StudyRow], metrics: Sequence[str]) -> list[StudyRow]:
+def summarise(rows: Iterable[Row], metrics: Sequence[str]) -> list[Row]:
     """One line per group of rows, metric, and images that count."""
     groups = group_rows(rows, GROUP)
-    found: list[StudyRow] = []
+    found: list[Row] = []
     for group, members in groups.items():
         valid = [row for row in members if row["valid"]]
+        best = [] if group[-1] in (STRONGEST, FLOOR) else groups.get((*group[:-1], STRONGEST), [])
         shared = dict(zip(GROUP, group, strict=True)) | {
             "valid_share": len(valid) / len(members),
-            "won_share": _share_won(group[-1], groups.get((*group[:-1], STRONGEST))),
-            "attack_gradients": _mean([row["attack_gradients"] for row in members]),
-            "map_gradients": _mean([row["map_gradients"] for row in members]),
+            "won_share": fmean(row["winner"] == group[-1] for row in best) if best else None,
+            "attack_gradients": fmean(row["attack_gradients"] for row in members),
+            "map_gradients": fmean(row["map_gradients"] for row in members),
         }
         for metric in metrics:
             for over, some in (("all", members), ("valid", valid)):
@@ -73,22 +72,10 @@ def summarise(rows: Iterable[StudyRow], metrics: Sequence[str]) -> list[StudyRow
     return found
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _share_won(mode: str, best: Sequence[StudyRow] | None) -> float | None:
-    """The share of the images in which a mode was the strongest."""
-    if best is None or mode in (STRONGEST, FLOOR):
-        return None
-    return _mean([float(row["winner"] == mode) for row in best])
-
-
-def make_panels(study: Study, table: Iterable[StudyRow]) -> list[list[Panel]]:
+def make_panels(study: Study, table: Iterable[Row]) -> list[list[Panel]]:
     """The curves of a table: a row of panels for each attack, a column for each metric."""
-    lines = {
-        tuple(line[name] for name in ("method", "attack", "epsilon", "mode", "metric", "over")): line for line in table
-    }
+    key = itemgetter("method", "attack", "epsilon", "mode", "metric", "over")
+    lines = {key(line): line for line in table}
     better = {"lower": "lower is more robust", "higher": "higher is more robust", None: ""}
     return [
         [
@@ -104,7 +91,7 @@ def make_panels(study: Study, table: Iterable[StudyRow]) -> list[list[Panel]]:
     ]
 
 
-def _curve(lines: Mapping[tuple[Any, ...], StudyRow], study: Study, label: str, attack: str, metric: str) -> Curve:
+def _curve(lines: Mapping[tuple[Any, ...], Row], study: Study, label: str, attack: str, metric: str) -> Curve:
     """The strongest mode against the size, over valid attacks, and what two seeds alone differ by."""
     floor = lines.get((label, "none", 0.0, FLOOR, metric, "all"))
     keys = [(label, attack, epsilon, STRONGEST, metric, "valid") for epsilon in sorted(study.epsilons)]

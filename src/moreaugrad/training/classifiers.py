@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,10 @@ from torch.nn import functional as F
 from moreaugrad.api import best_device
 from moreaugrad.data.arrays import Arrays, read_cifar10
 from moreaugrad.data.tiny_imagenet import read_tiny_imagenet, read_wnids
+from moreaugrad.files import first_line
 from moreaugrad.model.prepared import numerics
-from moreaugrad.models.checkpoint import first_line, load_state
-from moreaugrad.training.augment import Pixels, Resized, Scale, normalise
+from moreaugrad.models.checkpoint import load_state
+from moreaugrad.training.augment import Pixels, normalise
 from moreaugrad.training.recipes import AnyRecipe, FineTuningRecipe, choose_recipe, initial_network
 from moreaugrad.training.trainer import Reporter, Trainer, TrainingJob, train_to_file, write_weights
 from moreaugrad.types import Watch, ignore_progress
@@ -39,18 +39,15 @@ MOST_CLASSES = 256  # labels are bytes
 def train_cifar10(options: dict[str, Any], job: TrainingJob, reporter: Reporter) -> int:
     """Train or resume; the exit code. Options that are None are chosen by the device."""
     device = best_device(job.device)
-    recipe = choose_recipe(options, device)
+    recipe = choose_recipe(options, device.type == "cuda")
     return _train(recipe, lambda: read_cifar10(job.data), f"{recipe.network}_cifar10", job, device, reporter)
 
 
 def train_tiny_imagenet(options: dict[str, Any], job: TrainingJob, reporter: Reporter) -> int:
     """Fine-tune on the classes that the folder has, or resume; the exit code."""
     device = best_device(job.device)
-    given = {name: value for name, value in options.items() if value is not None}
-    batch = given.setdefault("batch", 256 if device.type == "cuda" else 64)
-    recipe = FineTuningRecipe(**{"lr": FineTuningRecipe.default_rate(batch)} | given)
-    known = dict(zip(read_wnids(job.data), read_tiny_imagenet(job.data, "val").classes, strict=True))
-    recipe = replace(recipe, wnids=tuple(known), names=tuple(known.values()))
+    known = {"wnids": tuple(read_wnids(job.data)), "names": tuple(read_tiny_imagenet(job.data, "val").classes)}
+    recipe = FineTuningRecipe.choose(options | known, device.type == "cuda")
     name = f"{recipe.network}_tiny_imagenet"
     return _train(recipe, lambda: read_tiny_arrays(job.data), name, job, device, reporter)
 
@@ -142,20 +139,17 @@ class ClassifierTrainer(Trainer):
 
     def test(self, network: nn.Module) -> dict[str, float]:
         """The accuracy on the test images and, where noise is trained for, on one draw of noise for each of them."""
-        recipe, images = self.recipe, (self.x_test, self.y_test)
-        found = {"test_accuracy": accuracy(network, *images, recipe.scale, resize=recipe.resize)}
-        if recipe.noise_sigma:
-            noise = Noise(
-                recipe.noise_sigma, torch.Generator(self.device).manual_seed(recipe.seed + 1 + len(self.history))
-            )
-            found["test_accuracy_noisy"] = accuracy(network, *images, recipe.scale, noise, recipe.resize)
+        found = {"test_accuracy": accuracy(network, self.x_test, self.y_test, self.recipe)}
+        if self.recipe.noise_sigma:
+            noise = torch.Generator(self.device).manual_seed(self.recipe.seed + 1 + len(self.history))
+            found["test_accuracy_noisy"] = accuracy(network, self.x_test, self.y_test, self.recipe, noise)
         return found
 
     def _step(self, which: Int[Tensor, "n"]) -> Float[Tensor, ""]:
         recipe = self.recipe
         x = normalise(recipe.augment(self.x[which], self.generator), recipe.scale)
         if recipe.noise_sigma:
-            x = Noise(recipe.noise_sigma, self.generator).add_to(x)
+            x = add_noise(x, recipe.noise_sigma, self.generator)
         with self._precision():
             logits = recipe.temperature * self.forward(x).float()
             loss = F.cross_entropy(logits, self.y[which], label_smoothing=recipe.label_smoothing)
@@ -182,33 +176,22 @@ class ClassifierTrainer(Trainer):
         return quick  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """Gaussian noise of one size, a new draw at each call."""
-
-    sigma: float
-    generator: torch.Generator
-
-    def add_to(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
-        last = x.permute(0, 2, 3, 1)  # the order in memory
-        return x + self.sigma * torch.randn(last.shape, generator=self.generator, device=x.device).permute(0, 3, 1, 2)
+def add_noise(x: Float[Tensor, "n c h w"], sigma: float, generator: torch.Generator) -> Float[Tensor, "n c h w"]:
+    last = x.permute(0, 2, 3, 1)  # the order in memory
+    return x + sigma * torch.randn(last.shape, generator=generator, device=x.device).permute(0, 3, 1, 2)
 
 
 def accuracy(
-    network: nn.Module,
-    x: Pixels,
-    y: Int[Tensor, "n"],
-    scale: Scale,
-    noise: Noise | None = None,
-    resize: Callable[[Pixels], Resized] = lambda pixels: pixels,
+    network: nn.Module, x: Pixels, y: Int[Tensor, "n"], recipe: AnyRecipe, noise: torch.Generator | None = None
 ) -> float:
-    """The share of images that get their label, in float32 throughout; `resize` makes them as large as the input."""
+    """The share of images that get their label, in float32 throughout; with `noise` each under one draw of it."""
     network.eval()
     right = 0
     with torch.no_grad(), numerics("float32", x.is_cuda):
         for pixels, labels in zip(x.split(TEST_BATCH), y.split(TEST_BATCH), strict=True):
-            inputs = normalise(resize(pixels), scale)
-            right += (network(noise.add_to(inputs) if noise else inputs).argmax(1) == labels).sum()
+            inputs = normalise(recipe.resize(pixels), recipe.scale)
+            inputs = inputs if noise is None else add_noise(inputs, recipe.noise_sigma, noise)
+            right += (network(inputs).argmax(1) == labels).sum()
     return int(right) / len(x)
 
 

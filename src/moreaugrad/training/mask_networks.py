@@ -9,7 +9,6 @@ import json
 import math
 import time
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,11 @@ from torch.nn import functional as F
 
 from moreaugrad import validate
 from moreaugrad.api import best_device
-from moreaugrad.data.arrays import read_cifar10
+from moreaugrad.data.arrays import digest, read_cifar10
 from moreaugrad.data.images import find_images, read_image
-from moreaugrad.methods.mask_network.blend import Phi
 from moreaugrad.methods.mask_network.decoder import MaskNet
-from moreaugrad.methods.mask_network.encoder import Encoder
-from moreaugrad.methods.mask_network.fingerprint import Fingerprint
-from moreaugrad.methods.mask_network.loss import LOSSES
+from moreaugrad.methods.mask_network.encoder import Encoder, Fingerprint
+from moreaugrad.methods.mask_network.objective import LOSSES, Phi
 from moreaugrad.model.surgery import freeze
 from moreaugrad.models import load_model
 from moreaugrad.models.classifier import Classifier
@@ -140,7 +137,7 @@ class MaskTrainer(Trainer):
         self.network, self.encoder = initial_mask_network(recipe, self.model, normalise(train[:2], self.scale))
         self.network.to(self.device).to(memory_format=layout)
         self.identity = asdict(recipe) | {
-            "data": _digest(train, held_out),
+            "data": digest(train.cpu().numpy(), held_out.cpu().numpy()),
             "device": self.device.type,
             "classifier": self.network.fingerprint.layout,
         }
@@ -255,14 +252,12 @@ class MaskTrainer(Trainer):
 
     def _make_optimiser(self) -> torch.optim.Adam:
         """For the weights of this phase; the others are frozen."""
-        own = list(self.network.selector.parameters())
-        rest = [each for each in self.network.parameters() if each is not own[0]]
-        chosen = own if self.phase == "selector" else rest
+        first = next(self.network.selector.parameters())
         for each in self.network.parameters():
-            each.requires_grad_(any(each is one for one in chosen))
-        return torch.optim.Adam(
-            chosen, self.recipe.lr, weight_decay=self.recipe.weight_decay, fused=self.on_gpu or None
-        )
+            each.requires_grad_((each is first) == (self.phase == "selector"))
+        chosen = [each for each in self.network.parameters() if each.requires_grad]
+        decay = self.recipe.weight_decay
+        return torch.optim.Adam(chosen, self.recipe.lr, weight_decay=decay, fused=self.on_gpu or None)
 
 
 def initial_mask_network(recipe: MaskRecipe, model: nn.Module, x: Inputs) -> tuple[MaskNet, Encoder]:
@@ -275,14 +270,6 @@ def initial_mask_network(recipe: MaskRecipe, model: nn.Module, x: Inputs) -> tup
         torch.default_generator.manual_seed(recipe.seed)
         network = MaskNet(encoder.stages, channels, classes, Fingerprint.of(model), recipe.width)
     return network, encoder
-
-
-def _digest(*pixels: Tensor) -> str:
-    """The same for the same images in the same order."""
-    found = sha256()
-    for each in pixels:
-        found.update(each.cpu().numpy().tobytes())
-    return found.hexdigest()[:16]
 
 
 def _resize(mask: Tensor, x: Inputs) -> Tensor:

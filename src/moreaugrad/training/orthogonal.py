@@ -43,22 +43,20 @@ def project(network: nn.Module) -> None:
 def to_half(network: nn.Module) -> State:
     """The weights in half precision, with norms that do not exceed 1."""
     *_, head = matrices(network)
-    found = {}
+    found: State = {}
     for name, layer in network.named_modules():
         if layer in matrices(network):
-            weight, store = layer.weight.detach(), _unit_rows if layer is head else _orthonormal
-            found[f"{name}.weight"] = store(weight.flatten(1).cpu().double()).view(weight.shape)
-            found[f"{name}.bias"] = layer.bias.detach().cpu().half()
+            weight = layer.weight.detach().flatten(1).cpu().double()
+            if layer is head:
+                short = torch.cat([_shorten(row[None] / row.norm()) for row in weight])
+            else:
+                u, _, v = torch.linalg.svd(weight, full_matrices=False)
+                short = _shorten(u @ v)
+            found |= {
+                f"{name}.weight": short.view(layer.weight.shape),
+                f"{name}.bias": layer.bias.detach().cpu().half(),
+            }
     return found
-
-
-def _unit_rows(weight: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
-    return torch.cat([_shorten(row[None] / row.norm()) for row in weight])
-
-
-def _orthonormal(weight: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
-    u, _, v = torch.linalg.svd(weight, full_matrices=False)
-    return _shorten(u @ v)
 
 
 def _shorten(matrix: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:

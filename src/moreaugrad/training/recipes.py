@@ -6,21 +6,22 @@ import json
 import math
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, nn
 from torch.optim import Optimizer
 
 from moreaugrad import validate
 from moreaugrad.data.arrays import CLASSES
 from moreaugrad.models import embedded, lipschitz, resnet
-from moreaugrad.models.lipschitz import LipschitzNetwork
-from moreaugrad.models.resnet import ACTIVATIONS, ResNet18
+from moreaugrad.models.checkpoint import State
 from moreaugrad.training import orthogonal
 from moreaugrad.training.augment import Pixels, Resized, Scale, crop_and_flip, resize, zoom_and_flip
 
-State = dict[str, Tensor]
+POSITIVE = ("lr", "beta", "tau", "temperature")
+NOT_NEGATIVE = ("noise_sigma", "momentum", "weight_decay")
+LEAST = {"epochs": 1, "batch": 1, "seed": 0, "warm_up": 0, "width": 1, "depth": 0, "size": embedded.SMALLEST}
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,20 @@ class Recipe:
     seed: int = 0  # of the initial weights, the order and the augmentation
 
     def __post_init__(self) -> None:
-        validate.positive("lr", self.lr)
-        for name in ("noise_sigma", "momentum"):
-            validate.not_negative(name, getattr(self, name))
-        for name, least in {"epochs": 1, "batch": 1, "seed": 0, "warm_up": 0}.items():
-            validate.at_least(name, getattr(self, name), least)
+        for name, value in asdict(self).items():
+            if name in POSITIVE:
+                validate.positive(name, value)
+            elif name in NOT_NEGATIVE:
+                validate.not_negative(name, value)
+            elif name in LEAST:
+                validate.at_least(name, value, LEAST[name])
+
+    @classmethod
+    def choose(cls, options: dict[str, Any], on_gpu: bool) -> Self:
+        """The recipe with these options; for those that are None the batch by the device, the rate by the batch."""
+        given = {name: value for name, value in options.items() if value is not None}
+        batch = given.setdefault("batch", cls.batch if on_gpu else cls.batch // 4)
+        return cls(**{"lr": cls.default_rate(batch)} | given)
 
     def rate(self, epochs: float) -> float:
         """Learning rate after so many epochs."""
@@ -103,7 +113,7 @@ class ResNetRecipe(SGDRecipe):
     """ResNet-18 for small images."""
 
     network: ClassVar[str] = "resnet18"
-    scale: ClassVar[Scale] = (resnet.MEAN, resnet.STD)
+    scale: ClassVar[Scale] = (resnet.VIEW.mean, resnet.VIEW.std)
     label_smoothing: ClassVar[float] = 0.0
 
     activation: str = "softplus"
@@ -111,14 +121,11 @@ class ResNetRecipe(SGDRecipe):
     width: int = 64  # channels of the first stage
 
     def __post_init__(self) -> None:
-        validate.one_of("activation", self.activation, ACTIVATIONS)
-        validate.positive("beta", self.beta)
-        validate.not_negative("weight_decay", self.weight_decay)
-        validate.at_least("width", self.width, 1)
         super().__post_init__()
+        validate.one_of("activation", self.activation, resnet.ACTIVATIONS)
 
     def build(self) -> nn.Module:
-        return ResNet18(CLASSES, self.activation, self.beta, self.width)
+        return resnet.ResNet18(CLASSES, self.activation, self.beta, self.width)
 
 
 @dataclass(frozen=True)
@@ -127,7 +134,7 @@ class LipschitzRecipe(Recipe):
     after each step."""
 
     network: ClassVar[str] = "lipschitz"
-    scale: ClassVar[Scale] = (lipschitz.MEAN, lipschitz.STD)
+    scale: ClassVar[Scale] = (lipschitz.VIEW.mean, lipschitz.VIEW.std)
     label_smoothing: ClassVar[float] = 0.0
 
     lr: float = 0.01
@@ -138,14 +145,11 @@ class LipschitzRecipe(Recipe):
     patch: int = lipschitz.PATCH  # pixels along the first patches
 
     def __post_init__(self) -> None:
-        lipschitz.check_widths(self.widths, self.patch)
-        validate.at_least("depth", self.depth, 0)
-        for name in ("tau", "temperature"):
-            validate.positive(name, getattr(self, name))
         super().__post_init__()
+        lipschitz.check_widths(self.widths, self.patch)
 
     def build(self) -> nn.Module:
-        return LipschitzNetwork(CLASSES, self.widths, self.depth, self.tau, self.patch)
+        return lipschitz.LipschitzNetwork(CLASSES, self.widths, self.depth, self.tau, self.patch)
 
     @classmethod
     def default_rate(cls, batch: int) -> float:
@@ -181,10 +185,6 @@ class FineTuningRecipe(SGDRecipe):
     wnids: tuple[str, ...] = ()  # of the classes, in their order
     names: tuple[str, ...] = ()  # of the classes, for those that ImageNet does not have
 
-    def __post_init__(self) -> None:
-        validate.at_least("size", self.size, embedded.SMALLEST)
-        super().__post_init__()
-
     def build(self) -> nn.Module:
         return embedded.with_classes(self.wnids)
 
@@ -205,17 +205,14 @@ class FineTuningRecipe(SGDRecipe):
 
 
 AnyRecipe = ResNetRecipe | LipschitzRecipe | FineTuningRecipe
-RECIPES: dict[str, type[ResNetRecipe] | type[LipschitzRecipe]] = {
-    each.network: each for each in (ResNetRecipe, LipschitzRecipe)
-}
+RECIPES: dict[str, type[ResNetRecipe | LipschitzRecipe]] = {"resnet18": ResNetRecipe, "lipschitz": LipschitzRecipe}
 
 
-def choose_recipe(options: dict[str, Any], device: torch.device) -> ResNetRecipe | LipschitzRecipe:
-    """The recipe for CIFAR-10: as given, else the batch by the device, the learning rate by the batch."""
+def choose_recipe(options: dict[str, Any], on_gpu: bool) -> ResNetRecipe | LipschitzRecipe:
+    """The recipe for CIFAR-10, by the network."""
     given = {name: value for name, value in options.items() if value is not None}
     network = given.pop("network", ResNetRecipe.network)
     validate.one_of("network", network, RECIPES)
-    kind = RECIPES[network]
     known = {name: {field.name for field in fields(each)} for name, each in RECIPES.items()}
     for name in given:
         if name not in known[network]:
@@ -223,8 +220,7 @@ def choose_recipe(options: dict[str, Any], device: torch.device) -> ResNetRecipe
             raise ValueError(f"--{name} must be left out for --network {network}, got one; it belongs to {owner}")
     if "widths" in given:
         given["widths"] = lipschitz.read_widths(given["widths"])
-    batch = given.setdefault("batch", 512 if device.type == "cuda" else 128)
-    return kind(**{"lr": kind.default_rate(batch)} | given)
+    return RECIPES[network].choose(given, on_gpu)
 
 
 def initial_network(recipe: AnyRecipe) -> nn.Module:
@@ -236,9 +232,8 @@ def initial_network(recipe: AnyRecipe) -> nn.Module:
 
 def to_half(state: State) -> State:
     """float16, but float32 where a number is too large for it; floating-point tensors only."""
-    found = {}
-    for name, tensor in state.items():
-        if tensor.is_floating_point():
-            half = tensor.half()
-            found[name] = (half if half.isfinite().all() else tensor).cpu().contiguous()
-    return found
+    floats = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
+    return {
+        name: (tensor.half() if tensor.half().isfinite().all() else tensor).cpu().contiguous()
+        for name, tensor in floats.items()
+    }

@@ -18,8 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from moreaugrad.files import replacing, with_ending
-from moreaugrad.models.checkpoint import first_line
+from moreaugrad.files import first_line, replacing, with_ending
 from moreaugrad.types import Watch
 
 DONE, NOT_FINISHED = 0, 1  # exit codes
@@ -114,27 +113,13 @@ class Trainer(ABC):
         return line
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingFiles:
+def training_files(out: Path) -> tuple[Path, Path, Path]:
     """The weights, and beside them the checkpoint and the log."""
-
-    weights: Path
-
-    @classmethod
-    def at(cls, out: Path) -> TrainingFiles:
-        found = with_ending(out, ".safetensors")
-        if found.is_dir():
-            raise ValueError(f"--out must be a file, got the folder {str(found)!r}; name a file in it")
-        found.parent.mkdir(parents=True, exist_ok=True)
-        return cls(found)
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.weights.with_suffix(".checkpoint.pt")
-
-    @property
-    def log(self) -> Path:
-        return self.weights.with_suffix(".log.jsonl")
+    found = with_ending(out, ".safetensors")
+    if found.is_dir():
+        raise ValueError(f"--out must be a file, got the folder {str(found)!r}; name a file in it")
+    found.parent.mkdir(parents=True, exist_ok=True)
+    return found, found.with_suffix(".checkpoint.pt"), found.with_suffix(".log.jsonl")
 
 
 TrainerType = TypeVar("TrainerType", bound=Trainer)
@@ -153,25 +138,31 @@ def train_to_file(
     """
     began = time.monotonic()
     reporter.hear_warnings()
-    files = TrainingFiles.at(job.out or Path(name))
+    weights, checkpoint, log = training_files(job.out or Path(name))
     trainer = make()
-    _resume(trainer, files, job.restart, reporter)
+    if job.restart:
+        checkpoint.unlink(missing_ok=True)  # else a restart that is killed early would resume from the old one
+    if checkpoint.is_file():
+        trainer.load(_read_checkpoint(checkpoint, trainer.identity, trainer.device))
+        reporter.say(f"resuming after {trainer.progress}: {checkpoint}")
+    with replacing(log) as handle:  # the log agrees with the checkpoint
+        handle.write("".join(json.dumps(line) + "\n" for line in trainer.history).encode())
     saved = time.monotonic()
     while not trainer.finished:
         with reporter.bar(f"after {trainer.progress}") as watch:
             line = trainer.advance(watch)
-        with files.log.open("a", encoding="utf-8") as file:
+        with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         reporter.say(trainer.describe(line))
         late = job.limit_seconds is not None and time.monotonic() - began >= job.limit_seconds
         if trainer.finished or late or time.monotonic() - saved >= SAVE_EVERY:
-            with replacing(files.checkpoint) as handle:
+            with replacing(checkpoint) as handle:
                 torch.save(trainer.state(), handle)
             saved = time.monotonic()
         if late and not trainer.finished:
-            reporter.say(f"stopped after {trainer.progress}; the same command continues from {files.checkpoint}")
+            reporter.say(f"stopped after {trainer.progress}; the same command continues from {checkpoint}")
             return NOT_FINISHED
-    reporter.say(f"{write(trainer, files.weights)} -> {files.weights}")
+    reporter.say(f"{write(trainer, weights)} -> {weights}")
     return DONE
 
 
@@ -180,22 +171,9 @@ def write_weights(path: Path, tensors: dict[str, Tensor], notes: dict[str, Any])
     from safetensors.torch import save
 
     notes = {"torch": torch.__version__, "moreaugrad": version("moreaugrad")} | notes
-    text = {
-        name: ",".join(map(str, value)) if isinstance(value, tuple) else str(value) for name, value in notes.items()
-    }
+    lists = {name: ",".join(map(str, value)) for name, value in notes.items() if isinstance(value, tuple)}
     with replacing(path) as file:
-        file.write(save(tensors, text))
-
-
-def _resume(trainer: Trainer, files: TrainingFiles, restart: bool, reporter: Reporter) -> None:
-    """Load the checkpoint, if there is one, and make the log agree with it."""
-    if restart:
-        files.checkpoint.unlink(missing_ok=True)  # else a restart that is killed early would resume from the old one
-    if files.checkpoint.is_file():
-        trainer.load(_read_checkpoint(files.checkpoint, trainer.identity, trainer.device))
-        reporter.say(f"resuming after {trainer.progress}: {files.checkpoint}")
-    with replacing(files.log) as file:
-        file.write("".join(json.dumps(line) + "\n" for line in trainer.history).encode())
+        file.write(save(tensors, {name: str(value) for name, value in (notes | lists).items()}))
 
 
 def _read_checkpoint(path: Path, identity: dict[str, Any], device: torch.device) -> dict[str, Any]:

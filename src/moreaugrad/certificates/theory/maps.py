@@ -1,14 +1,13 @@
 """How far a solved map moves, and what follows for its top entries, its support and its direction.
 
-Throughout: curvatures of the score lie in [-lam, beta], rho * lam < 1; beta = inf means that no upper bound is known.
-With a prior the constants hold for every convex penalty of delta alone, the same at both inputs. From a budget, "the
-map moves by at most B in l2", the statements follow exactly for the l2 ball; they compare with a slack in favour of the
-attacker, so that rounding never certifies.
+Curvatures of the score lie in [-lam, beta], rho * lam < 1; beta = inf: no upper bound is known. Comparisons have a
+slack in favour of the attacker, so that rounding never certifies.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +18,20 @@ from moreaugrad.validate import at_least, not_negative, number, positive
 
 _SLACK = 1e-9  # relative, on squares
 _UNKNOWN_LAM = "lam_range gives it for a bounded score, lam_lipschitz for a known Lipschitz constant"
-_UNKNOWN_BETA = "math.inf stands for an unknown one"
+_UNKNOWN_L = (
+    "without a known Lipschitz constant take a bounded score (score='prob'): lam_range, local_certificate and "
+    "err_stein need its range alone"
+)
+_INF = "math.inf stands for an unknown one"
+_SHARE = (lambda v: 0 <= v <= 1, "in [0, 1]", "; rescale a score of another range first")
+_RANGES: dict[str, tuple[Callable[[float], bool], str, str]] = {  # by the name of a number, the same everywhere
+    "epsilon": (lambda v: 0 <= v < math.inf, "a finite number >= 0, the l2 length of the change of the input", ""),
+    "budget": (lambda v: v >= 0, "at least 0, how far the map may move (Lipschitz constant * epsilon)", f"; {_INF}"),
+    "alpha": (lambda v: 0 < v < 1, "in (0, 1), the chance that the statement fails; 0.05 and 0.001 are usual", ""),
+    "theta": (lambda v: 0 < v < 1, "in (0, 1), the share of the largest certified rho; 0.5 is usual", ""),
+    "p": _SHARE,
+    "p_hat": _SHARE,
+}
 
 
 def lip_vanilla(rho: float, lam: float, beta: float) -> float:
@@ -52,13 +64,12 @@ def lip_dual(rho: float, lam: float, beta: float) -> float:
 
 
 def holder_prox(rho: float, lam: float, epsilon: float, prior_of_change: float) -> float:
-    """How far a map with a norm as prior moves when beta is unknown; it grows like the root of epsilon.
+    """How far a map with a norm as prior moves when beta is unknown; weak in many dimensions.
 
-    `prior_of_change` is the prior, with its weight, of the change of the input. Weak in many dimensions.
+    `prior_of_change` is the prior, with its weight, of the change of the input.
     """
     check_convexity(rho, lam)
-    check_epsilon(epsilon)
-    not_negative("prior_of_change", prior_of_change)
+    check(epsilon=epsilon, prior_of_change=prior_of_change)
     left = 1 - rho * lam
     root = math.sqrt((epsilon / (2 * left)) ** 2 + 2 * rho * prior_of_change / left)
     return (abs(1 - 2 * rho * lam) / (2 * left) * epsilon + root) / rho
@@ -70,8 +81,7 @@ def map_error(res: float, e: float, rho: float, lam: float, beta: float, penalis
     res = |delta - prox(-rho grad)|/rho with the gradient estimated on fresh noise; e bounds the error of that gradient.
     Without a prior it is (res + e)/(1 - rho lam), whatever beta.
     """
-    not_negative("res", res)
-    not_negative("e", e)
+    check(res=res, e=e)
     check_curvatures(rho, lam, beta)
     if not penalised:
         return (res + e) / (1 - rho * lam)
@@ -79,12 +89,8 @@ def map_error(res: float, e: float, rho: float, lam: float, beta: float, penalis
 
 
 def dual_error(e: float, error: float, rho: float, lam: float, beta: float) -> float:
-    """e + rho max(lam, beta) error: how far a computed dual gradient is from the ideal one.
-
-    `error` is that of the map (map_error). Added to lip_dual * epsilon it makes the budget of support_entrants.
-    """
-    not_negative("e", e)
-    not_negative("error", error)
+    """e + rho max(lam, beta) error: how far a computed dual gradient is from the ideal one; `error`: of the map."""
+    check(e=e, error=error)
     check_curvatures(rho, lam, beta)
     return e if error == 0 else e + rho * max(lam, beta) * error
 
@@ -92,36 +98,34 @@ def dual_error(e: float, error: float, rho: float, lam: float, beta: float) -> f
 def topk_overlap(scores: Any, k: int, budget: float) -> int:
     """How many of the k largest scores surely stay among the k largest; ties count against them.
 
-    Scores of a pixel: the map, its sizes, their l2 norm or maximum over the channels, each with the budget of the map;
-    sums over C channels with sqrt(C) times that.
+    l2 norms and maxima over channels take the budget of the map, sums over C channels sqrt(C) times that.
     """
-    values = read_entries("scores", scores)
-    check_top(k, values.numel())
-    check_budget(budget)
-    ordered = values.sort(descending=True).values
+    ordered = _sort_scores(scores, k, budget).values
     members, rest = ordered[:k].flip(0), ordered[k:]
     lost, most = 0, min(k, len(rest))
     while lost < most:  # the cost grows with the number that leave
         leave = (lost + most + 1) // 2
-        if affordable(swap_cost(members[:leave], rest[:leave]), budget):
-            lost = leave
-        else:
-            most = leave - 1
+        fits = swap_cost(members[:leave], rest[:leave]) * (1 - _SLACK) <= budget * budget
+        lost, most = (leave, most) if fits else (lost, leave - 1)
     return k - lost
 
 
 def topk_members(scores: Any, k: int, budget: float) -> Bool[Tensor, "d"]:
     """Which of the k largest scores surely stay, each by itself: whatever pushes one out lowers it to, or lifts
     above it, the first score outside, (score - first)^2/2 at the least. There are never more than `topk_overlap`."""
+    values, places = _sort_scores(scores, k, budget)
+    outside = values[k] if k < len(values) else -torch.inf
+    stay = torch.zeros_like(values, dtype=torch.bool)
+    stay[places[:k]] = (values[:k] - outside).square() / 2 * (1 - _SLACK) > budget * budget
+    return stay
+
+
+def _sort_scores(scores: Any, k: int, budget: float) -> Any:
+    """(values, indices), the largest first."""
     values = read_entries("scores", scores)
     check_top(k, values.numel())
-    check_budget(budget)
-    ordered = values.sort(descending=True, stable=True)
-    stay = torch.zeros_like(values, dtype=torch.bool)
-    outside = ordered.values[k] if k < len(values) else torch.tensor(-torch.inf)
-    costs = (ordered.values[:k] - outside).square() / 2 * (1 - _SLACK)
-    stay[ordered.indices[:k]] = costs > budget * budget
-    return stay
+    check(budget=budget)
+    return values.sort(descending=True, stable=True)
 
 
 def swap_cost(members: Float[Tensor, "j"], rest: Float[Tensor, "j"]) -> float:
@@ -158,33 +162,43 @@ def support_survivors(magnitudes: Any, budget: float) -> int:
 def support_entrants(slacks: Any, budget: float) -> int:
     """At most how many zeros become non-zero: slacks are eta - |dual gradient| of the zeros (groups: of its norms).
 
-    The budget is that of the dual gradient, lip_dual * epsilon and its error; a negative slack costs nothing.
+    The budget is that of the dual gradient, lip_dual * epsilon + dual_error; a negative slack costs nothing.
     """
     return _cheapest(read_entries("slacks", slacks).clamp(min=0), budget)
 
 
-def normalised_distance(budget: float, norm: float, non_negative: bool = False) -> float:
+def normalised_distance(budget: float, norm: float) -> float:
     """2 sin(asin(s)/2), s = budget/norm: how far m/|m| may be from m'/|m'| when |m' - m| <= budget and |m| = norm.
 
-    From s = 1 on only the trivial 2, or sqrt(2) for maps that are nowhere negative.
+    From s = 1 on only the trivial 2.
     """
-    check_budget(budget)
-    not_negative("norm", norm)
-    if budget >= norm:
-        return math.sqrt(2) if non_negative else 2.0
-    return 2 * math.sin(math.asin(budget / norm) / 2)
-
-
-def affordable(cost: float, budget: float) -> bool:
-    """Whether a squared change fits into the budget, within rounding."""
-    return cost * (1 - _SLACK) <= budget * budget
+    check(budget=budget, norm=norm)
+    return 2.0 if budget >= norm else 2 * math.sin(math.asin(budget / norm) / 2)
 
 
 def _cheapest(costs: Float[Tensor, "d"], budget: float) -> int:
     """The largest number of entries that can be moved by their costs at once."""
-    check_budget(budget)
+    check(budget=budget)
     sums = costs.sort().values.square().cumsum(0)
     return int((sums * (1 - _SLACK) <= budget * budget).sum())
+
+
+def check(**given: Any) -> None:
+    """Refuse numbers outside the range that their names stand for."""
+    for name, value in given.items():
+        if name == "L":
+            check_known(name, value, _UNKNOWN_L)
+        elif name in ("m", "k"):
+            at_least(name, value, 1)
+        elif name in ("sigma", "rho", "width"):
+            positive(name, value)
+        elif name in _RANGES:
+            fits, wanted, way = _RANGES[name]
+            number(name, value)
+            if not fits(value):
+                raise ValueError(f"{name} must be {wanted}, got {value!r}{way}")
+        else:
+            not_negative(name, value)
 
 
 def check_convexity(rho: float, lam: float) -> None:
@@ -202,12 +216,11 @@ def check_curvatures(rho: float, lam: float, beta: float) -> None:
     """Curvatures from -lam to beta, of which beta may be infinite."""
     check_convexity(rho, lam)
     if beta is None:
-        raise TypeError(f"beta must be a number, got None; {_UNKNOWN_BETA}")
+        raise TypeError(f"beta must be a number, got None; {_INF}")
     number("beta", beta)
     if not beta >= -lam:
         raise ValueError(
-            f"beta must be at least -lam, for curvatures lie between the two, got beta={beta!r} and lam={lam!r}; "
-            + _UNKNOWN_BETA
+            f"beta must be at least -lam: curvatures lie between the two, got beta={beta!r} and lam={lam!r}; {_INF}"
         )
 
 
@@ -218,24 +231,6 @@ def check_known(name: str, value: Any, way: str = "") -> None:
     number(name, value)
     if not (value >= 0 and math.isfinite(value)):
         raise ValueError(f"{name} must be a known finite number >= 0, got {value!r}{way and '; ' + way}")
-
-
-def check_epsilon(epsilon: float) -> None:
-    number("epsilon", epsilon)
-    if not (epsilon >= 0 and math.isfinite(epsilon)):
-        raise ValueError(
-            f"epsilon must be a finite number >= 0, the l2 length of the change of the input, got {epsilon!r}"
-        )
-
-
-def check_budget(value: float) -> None:
-    """How far a map may move; infinite where nothing is known."""
-    number("budget", value)
-    if not value >= 0:
-        raise ValueError(
-            f"budget must be at least 0, how far the map may move (Lipschitz constant * epsilon), got {value!r}; "
-            "math.inf stands for an unknown one"
-        )
 
 
 def read_entries(name: str, given: Any) -> Float[Tensor, "d"]:

@@ -1,31 +1,23 @@
 """What noise does to a score: the curvature of Gaussian averages h(x) = E f(x + sigma z), and errors of sampled means.
 
--lam <= Hess h <= beta. sigma must not depend on x. Never for a map on frozen noise, whose curvature is that of f.
-Probabilities are carried as normal quantiles, in which a change of the input is a shift, and both tails keep their
-digits. Samples are independent, an antithetic pair counts as one, and the input is fixed before the noise is drawn;
-for several statements divide alpha by their number.
-
-A steep h is nearly flat: with f L-Lipschitz, g = grad f(x + sigma z), n the direction of E g and r its length, for
-every unit v and every m >= 0, sigma v'Hess v = E<g, <v,z> v + m n> - m r <= L E|<v,z> v + m n| - m r
-<= L E sqrt(t^2 + m^2) - m r, t ~ N(0, 1); at the end +-z are averaged, sqrt being concave. Minimised over m it is the
-least bound that |g| <= L and E g give.
+-lam <= Hess h <= beta. Samples are independent (an antithetic pair counts as one) and the input is fixed before they
+are drawn. Probabilities are carried as normal quantiles, in which a change of the input is a shift.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad.certificates.theory.maps import check_epsilon, check_known, lip_prox, lip_vanilla, read_entries
+from moreaugrad.certificates.theory.maps import check, lip_prox, lip_vanilla, read_entries
 from moreaugrad.envelope.envelope import range_curvature
 from moreaugrad.model.bounded import check_range
-from moreaugrad.validate import at_least, not_negative, number, positive
+from moreaugrad.validate import at_least, number
 
 _NORMAL = NormalDist()
 _PEAK = _NORMAL.inv_cdf(math.erf(math.sqrt(0.5)))  # the quantile at which lam is largest: p = P(|z| < 1)
@@ -36,14 +28,9 @@ _ROUNDS = 1000  # of each iteration; all may stop after any
 # the variance proxy of (f - 1/2)<v, z> for f in [0, 1] and a unit v: a supremum over two numbers, 0.402181; the value
 # that needs no numerics is 1
 PROXY = 0.4022
-_UNKNOWN_L = (
-    "without a known Lipschitz constant take a bounded score (score='prob'): lam_range, local_certificate and "
-    "err_stein need its range alone"
-)
 
 
-@dataclass(frozen=True, slots=True)
-class Curvature:
+class Curvature(NamedTuple):
     """Bounds at the points where the average takes one value."""
 
     lam: float
@@ -51,8 +38,7 @@ class Curvature:
     gradient: float  # the largest possible length of the gradient
 
 
-@dataclass(frozen=True, slots=True)
-class LocalCertificate:
+class LocalCertificate(NamedTuple):
     """What holds near one input: for all inputs within epsilon of it, the minimiser is within `radius` of it."""
 
     radius: float
@@ -62,29 +48,24 @@ class LocalCertificate:
     beta: float
     lip: float  # of the map, between any two inputs of the epsilon-ball; inf: no certificate, rho * lam >= 1
 
-    @property
-    def certified(self) -> bool:
-        return math.isfinite(self.lip)
-
 
 def lam_lipschitz(L: float, sigma: float) -> float:
     """L sqrt(2/pi)/sigma, lam and beta alike, for an L-Lipschitz f in any dimension."""
-    check_lipschitz(L)
-    positive("sigma", sigma)
+    check(L=L, sigma=sigma)
     return L * math.sqrt(2 / math.pi) / sigma
 
 
 def lam_range(low: float, high: float, sigma: float) -> float:
     """2 phi(1) (high - low)/sigma^2, lam and beta alike, for any f with values in [low, high]."""
     check_range(low, high)
-    positive("sigma", sigma)
+    check(sigma=sigma)
     return range_curvature(low, high, sigma)
 
 
 def gradient_cap(low: float, high: float, sigma: float) -> float:
     """phi(0) (high - low)/sigma: no gradient of the average is longer."""
     check_range(low, high)
-    positive("sigma", sigma)
+    check(sigma=sigma)
     return _NORMAL.pdf(0) * (high - low) / sigma
 
 
@@ -93,11 +74,9 @@ def curvature_at(p: float, sigma: float = 1.0, width: float = 1.0) -> Curvature:
 
     lam(p) = 2 t phi(t) width/sigma^2 with P(|z| < t) = p, beta(p) = lam(1 - p), |grad| <= phi(Phi^-1(p)) width/sigma.
     """
-    check_share("p", p)
-    positive("sigma", sigma)
-    positive("width", width)
+    check(p=p, sigma=sigma, width=width)
     scale = width / sigma**2
-    return Curvature(_bend(p, 1 - p) * scale, _bend(1 - p, p) * scale, _density(_quantile(p)) * width / sigma)
+    return Curvature(_bend(p, 1 - p) * scale, _bend(1 - p, p) * scale, _NORMAL.pdf(_quantile(p)) * width / sigma)
 
 
 def local_certificate(
@@ -106,8 +85,7 @@ def local_certificate(
     """Constants near an input whose average lies in [p_lo, p_hi], as shares of the range `width`.
 
     All minimisers of inputs within epsilon lie within r = epsilon + rho * (longest gradient) of it; on that ball the
-    average stays in an interval, which shortens the gradients, and r again. It can certify a rho above that of
-    lam_range where the average is near an end of its range. `penalised`: there is a prior.
+    average stays in an interval, which shortens the gradients, and r again. `penalised`: there is a prior.
     """
     for name, value in (("p_lo", p_lo), ("p_hi", p_hi)):
         number(name, value)
@@ -116,22 +94,17 @@ def local_certificate(
             f"the score must lie in 0 <= p_lo <= p_hi <= 1, got p_lo={p_lo!r} and p_hi={p_hi!r}; "
             "give (score - low)/(high - low), and width=high - low, for another range"
         )
-    for name, value in (("sigma", sigma), ("rho", rho), ("width", width)):
-        positive(name, value)
-    check_epsilon(epsilon)
-    pull = rho * width / sigma
-    first, last = _quantile(p_lo), _quantile(p_hi)
+    check(sigma=sigma, rho=rho, width=width, epsilon=epsilon)
+    pull, first, last = rho * width / sigma, _quantile(p_lo), _quantile(p_hi)
     radius = epsilon + pull * _NORMAL.pdf(0)
     for _ in range(_ROUNDS):
         ends = first - radius / sigma, last + radius / sigma
-        before, radius = radius, epsilon + pull * _density(_clip(0.0, *ends))
+        before, radius = radius, epsilon + pull * _NORMAL.pdf(_clip(0.0, *ends))
         if before - radius <= 1e-13 * before:
             break
-    lam, beta = (_bend_at(sign * _clip(sign * _PEAK, *ends)) * width / sigma**2 for sign in (1, -1))
-    lip = math.inf
-    if rho * lam < 1:
-        lip = (lip_prox if penalised else lip_vanilla)(rho, lam, beta)
-    return LocalCertificate(radius, _below(ends[0]), _below(ends[1]), lam, beta, lip)
+    peaks = [sign * _clip(sign * _PEAK, *ends) for sign in (1, -1)]
+    lam, beta = (_bend(_below(z), _below(-z)) * width / sigma**2 for z in peaks)
+    return LocalCertificate(radius, _below(ends[0]), _below(ends[1]), lam, beta, lip_map(rho, lam, beta, penalised))
 
 
 def bend_lipschitz(r: float, L: float = 1.0, sigma: float = 1.0) -> float:
@@ -140,23 +113,18 @@ def bend_lipschitz(r: float, L: float = 1.0, sigma: float = 1.0) -> float:
     (1/sigma) min over m of L E sqrt(t^2 + m^2) - m r; with K the modified Bessel functions, for L = sigma = 1:
     sqrt(2/pi) a e^a (K1(a) - K0(a)) at r = sqrt(2a/pi) e^a K0(a), about sqrt(2(1 - r)) near 1.
     """
-    check_lipschitz(L)
-    check_length(r, r, L)
-    positive("sigma", sigma)
+    check(L=L, sigma=sigma)
+    _check_length(r, r, L)
     return L / sigma * _steep_bend(_missing(r, L))
 
 
 def lam_steep(r: float, radius: float, L: float, sigma: float) -> float:
     """lam and beta alike on the ball of that radius around a point where the gradient is at least r long.
 
-    bend_lipschitz of the shortest gradient there: Phi^-1((1 + |grad h|/L)/2) falls by radius/sigma at most, the shift
-    of local_certificate, for (1 + <grad f, n>/L)/2 lies in [0, 1] for every unit n. Measure it at a solution, if you
-    can: those of inputs within epsilon lie within (1 + rho lip) epsilon of it.
+    bend_lipschitz of the shortest gradient there: Phi^-1((1 + |grad h|/L)/2) falls by radius/sigma at most.
     """
-    check_lipschitz(L)
-    check_length(r, r, L)
-    positive("sigma", sigma)
-    not_negative("radius", radius)
+    check(L=L, sigma=sigma, radius=radius)
+    _check_length(r, r, L)
     return L / sigma * _steep_bend(_missing_within(r, radius / sigma, L))
 
 
@@ -166,15 +134,11 @@ def local_lipschitz(
     """Constants near an input where the gradient of the average is surely r_lo to r_hi (None: L) long.
 
     All minimisers of inputs within epsilon lie within radius = epsilon + rho * (longest gradient) of it; lam_steep on
-    that ball is lam and beta. It can certify a rho above that of lam_lipschitz. `penalised`: there is a prior, which
-    changes nothing as long as lam = beta.
+    that ball is lam and beta. `penalised`: there is a prior.
     """
-    check_lipschitz(L)
+    check(L=L, sigma=sigma, rho=rho, epsilon=epsilon)
     r_hi = L if r_hi is None else r_hi
-    check_length(r_lo, r_hi, L)
-    for name, value in (("sigma", sigma), ("rho", rho)):
-        positive(name, value)
-    check_epsilon(epsilon)
+    _check_length(r_lo, r_hi, L)
     last = _steep_quantile(max(0.0, _missing(r_hi, L) - _ROUNDING))
     radius = epsilon + rho * L
     for _ in range(_ROUNDS):
@@ -184,17 +148,17 @@ def local_lipschitz(
             break
     missing = _missing_within(r_lo, radius / sigma, L)
     lam = L / sigma * _steep_bend(missing)
-    lip = math.inf
-    if rho * lam < 1:
-        lip = (lip_prox if penalised else lip_vanilla)(rho, lam, lam)
-    return LocalCertificate(radius, L * (1 - missing), high, lam, lam, lip)
+    return LocalCertificate(radius, L * (1 - missing), high, lam, lam, lip_map(rho, lam, lam, penalised))
+
+
+def lip_map(rho: float, lam: float, beta: float, penalised: bool) -> float:
+    """The constant of the map; inf where the minimiser need not be unique."""
+    return math.inf if rho * lam >= 1 else (lip_prox if penalised else lip_vanilla)(rho, lam, beta)
 
 
 def kl_interval(p_hat: float, m: int, alpha: float) -> tuple[float, float]:
     """{q : m kl(p_hat, q) <= ln(2/alpha)}: holds the mean of m values in [0, 1] whose average is p_hat."""
-    check_share("p_hat", p_hat)
-    at_least("m", m, 1)
-    check_alpha(alpha)
+    check(p_hat=p_hat, m=m, alpha=alpha)
     ends = torch.tensor([p_hat, 1 - p_hat], dtype=torch.float64)
     low, high = kl_lower(ends, m, math.log(2 / alpha)).tolist()
     return low, 1 - high
@@ -202,26 +166,20 @@ def kl_interval(p_hat: float, m: int, alpha: float) -> tuple[float, float]:
 
 def err_backprop(L: float, m: int, alpha: float) -> float:
     """(L/sqrt(m)) (1 + sqrt(2 ln(1/alpha))): of the mean gradient of an L-Lipschitz score, in any dimension."""
-    check_lipschitz(L)
-    at_least("m", m, 1)
-    check_alpha(alpha)
+    check(L=L, m=m, alpha=alpha)
     return L / math.sqrt(m) * (1 + math.sqrt(2 * math.log(1 / alpha)))
 
 
 def err_bernstein(L: float, V: float, m: int, alpha: float) -> float:
     """sqrt(2 V t/m) + 4 L t/(3 m), t = ln(2/alpha); V bounds E|grad f - grad h|^2 (see variance_bound)."""
-    check_lipschitz(L)
-    not_negative("V", V)
-    at_least("m", m, 1)
-    check_alpha(alpha)
+    check(L=L, V=V, m=m, alpha=alpha)
     t = math.log(2 / alpha)
     return math.sqrt(2 * V * t / m) + 4 * L * t / (3 * m)
 
 
 def variance_bound(halves: Any, L: float, alpha: float) -> float:
     """The V of err_bernstein from data: halves are |g - g'|^2/2 of disjoint pairs of sample gradients."""
-    check_lipschitz(L)
-    check_alpha(alpha)
+    check(L=L, alpha=alpha)
     values = read_entries("halves", halves)
     n = values.numel()
     at_least("the number of halves", n, 2)
@@ -231,19 +189,14 @@ def variance_bound(halves: Any, L: float, alpha: float) -> float:
     return min(estimate, float(L) ** 2)
 
 
-def err_stein(k: int, m: int, alpha: float, sigma: float, width: float, proxy: float = PROXY) -> float:
-    """(width/sigma) sqrt(proxy (k + 2 sqrt(k t) + 2 t)/m), t = ln(1/alpha): of the score-function estimator
+def err_stein(k: int, m: int, alpha: float, sigma: float, width: float) -> float:
+    """(width/sigma) sqrt(PROXY (k + 2 sqrt(k t) + 2 t)/m), t = ln(1/alpha): of the score-function estimator.
 
-    (1/(m sigma)) sum (f(x + sigma z_i) - middle) z_i on k coordinates, for any f whose range is that wide and has that
-    middle. The mean of backpropagated gradients has no such bound.
+    That is (1/(m sigma)) sum (f(x + sigma z_i) - middle) z_i on k coordinates, for any f of that range and middle.
     """
-    at_least("k", k, 1)
-    at_least("m", m, 1)
-    check_alpha(alpha)
-    for name, value in (("sigma", sigma), ("width", width), ("proxy", proxy)):
-        positive(name, value)
+    check(k=k, m=m, alpha=alpha, sigma=sigma, width=width)
     t = math.log(1 / alpha)
-    return width / sigma * math.sqrt(proxy * (k + 2 * math.sqrt(k * t) + 2 * t) / m)
+    return width / sigma * math.sqrt(PROXY * (k + 2 * math.sqrt(k * t) + 2 * t) / m)
 
 
 def kl_lower(means: Float[Tensor, "d"], samples: int, t: float) -> Float[Tensor, "d"]:
@@ -265,10 +218,6 @@ def _quantile(p: float) -> float:
     return -_NORMAL.inv_cdf(1 - p) if p > 0.5 else _NORMAL.inv_cdf(p)
 
 
-def _density(z: float) -> float:
-    return math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-
-
 def _below(z: float) -> float:
     """Phi, with all digits in its lower tail."""
     return math.erfc(-z / math.sqrt(2)) / 2
@@ -276,10 +225,6 @@ def _below(z: float) -> float:
 
 def _clip(value: float, low: float, high: float) -> float:
     return min(max(value, low), high)
-
-
-def _bend_at(z: float) -> float:
-    return _bend(_below(z), _below(-z))
 
 
 def _bend(p: float, q: float) -> float:
@@ -291,12 +236,12 @@ def _bend(p: float, q: float) -> float:
     else:
         t = _NORMAL.inv_cdf(0.5 + p / 2)
         for _ in range(2):  # the sum above lost the digits of a small p; Newton brings them back
-            t -= (math.erf(t / math.sqrt(2)) - p) / (2 * _density(t))
-    return 2 * t * _density(t)
+            t -= (math.erf(t / math.sqrt(2)) - p) / (2 * _NORMAL.pdf(t))
+    return 2 * t * _NORMAL.pdf(t)
 
 
 def _missing(r: float, L: float) -> float:
-    """1 - r/L, with all digits near 0, on which everything below rests."""
+    """1 - r/L, with all digits near 0."""
     return (L - r) / L if L else 0.0
 
 
@@ -347,27 +292,7 @@ def _moments(m: float) -> tuple[float, float, float]:
     return _MOST * m * m * excess, _MOST * m * rest, _MOST * slope / (m * m)
 
 
-def check_lipschitz(L: float) -> None:
-    check_known("L", L, _UNKNOWN_L)
-
-
-def check_share(name: str, value: float) -> None:
-    number(name, value)
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} must be in [0, 1], got {value!r}; rescale a score of another range first")
-
-
-def check_between(name: str, value: float, meaning: str) -> None:
-    number(name, value)
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must be in (0, 1), {meaning}, got {value!r}")
-
-
-def check_alpha(alpha: float) -> None:
-    check_between("alpha", alpha, "the chance that the statement fails; 0.05 and 0.001 are usual")
-
-
-def check_length(low: float, high: float, L: float) -> None:
+def _check_length(low: float, high: float, L: float) -> None:
     """Bounds on the length of a gradient of the average of an L-Lipschitz score."""
     for name, value in (("the lower", low), ("the upper", high)):
         number(f"{name} bound on the length of the gradient", value)

@@ -1,14 +1,12 @@
-"""The top entries of an average of bounded maps (Sparsified SmoothGrad) under changes of the input (Levine 2019).
+"""The top entries of an average of maps in [0, 1] (Sparsified SmoothGrad) under changes of the input (Levine 2019).
 
-For any h in [0, 1] the normal quantile of E h(x + sigma z) changes by at most |x' - x|/sigma. So whatever is ranked
-well above another stays above it. sigma must be a number that does not depend on the input. The intervals hold all
-means of a map at once, with probability 1 - alpha, from averages of `samples` independent maps.
+The normal quantile of E h(x + sigma z), 0 <= h <= 1, moves by at most |x' - x|/sigma, so what ranks well above another
+entry stays above it. Intervals hold all means of a map at once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,13 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad.certificates.theory.maps import check_epsilon, check_top, read_entries
-from moreaugrad.certificates.theory.noise import check_alpha, kl_lower
-from moreaugrad.validate import at_least, one_of, positive
+from moreaugrad.certificates.theory.maps import check, check_top, read_entries
+from moreaugrad.certificates.theory.noise import kl_lower
+from moreaugrad.validate import at_least, one_of
 
 Entries: TypeAlias = Float[Tensor, "d"]
-Bound: TypeAlias = Callable[[Entries, int, float], tuple[Entries, Entries]]
-COMPARED = dict.fromkeys(("population", "empirical"))
+COMPARED = dict.fromkeys(("ideal", "computed"))  # with which map of a changed input
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -34,50 +31,35 @@ class TopKCertificate:
 
     def overlap(self, epsilon: float) -> int:
         """How many of the k top entries stay, at the least, under changes of that l2 length."""
-        check_epsilon(epsilon)
+        check(epsilon=epsilon)
         return int((self.radii > epsilon).sum())
-
-    def ratio(self, epsilon: float) -> float:
-        """The same as a share of k."""
-        return self.overlap(epsilon) / len(self.radii)
 
 
 def topk_certificate(
-    found: Any,
-    k: int,
-    sigma: float,
-    samples: int,
-    alpha: float = 0.05,
-    bound: str = "hoeffding",
-    compared: str = "population",
+    found: Any, k: int, sigma: float, samples: int, alpha: float = 0.05, compared: str = "ideal"
 ) -> TopKCertificate:
     """Of one map `found`, the average of `samples` independent maps in [0, 1] under noise of that sigma.
 
-    Antithetic pairs count as one sample. Compared with `found`'s top k are those of the ideal map at x'
-    (population), or those of the average of as many fresh samples at an x' chosen before they were drawn (empirical).
-    `bound`: hoeffding as published, or kl, which is never wider.
+    Antithetic pairs count as one sample. `found` is compared with the ideal map at x', by KL intervals, or with the
+    one computed from as many fresh samples at an x' chosen before they were drawn, by Hoeffding's on both sides.
     """
     means = _read_shares(found)
     check_top(k, len(means))
-    positive("sigma", sigma)
-    one_of("bound", bound, BOUNDS)
+    check(sigma=sigma, alpha=alpha)
     at_least("samples", samples, 2)
     one_of("compared", compared, COMPARED)
-    check_alpha(alpha)
-    if compared == "empirical" and alpha >= 0.5:
+    if compared == "ideal":
+        return TopKCertificate(overlap_radii(means, *kl(means, samples, alpha), k, sigma), 1 - alpha)
+    if alpha >= 0.5:
         raise ValueError(
-            f"alpha must be below 0.5 for compared='empirical', where both averages may fail, got {alpha!r}; "
-            "lower alpha, or take compared='population'"
+            f"alpha must be below 0.5 for compared='computed', where both averages may fail, got {alpha!r}; "
+            "lower alpha, or take compared='ideal'"
         )
-    lower, upper = BOUNDS[bound](means, samples, alpha)
-    if compared == "population":
-        return TopKCertificate(overlap_radii(means, lower, upper, k, sigma), 1 - alpha)
     width = hoeffding_width(len(means), samples, alpha)
-    return TopKCertificate(overlap_radii(means, lower, upper, k, sigma, width), 1 - 2 * alpha)
+    return TopKCertificate(overlap_radii(means, *hoeffding(means, samples, alpha), k, sigma, width), 1 - 2 * alpha)
 
 
 def _read_shares(found: Any) -> Entries:
-    """A map with entries in [0, 1], as one row in float64."""
     means = read_entries("found", found)
     if not means.numel():
         raise ValueError("found must have at least one entry, got none")
@@ -138,6 +120,3 @@ def kl(means: Entries, samples: int, alpha: float) -> tuple[Entries, Entries]:
     """{q : samples kl(mean, q) <= ln(2 d/alpha)}: never wider than Hoeffding's, much narrower near 0 and 1."""
     t = math.log(2 * len(means) / alpha)
     return kl_lower(means, samples, t), 1 - kl_lower(1 - means, samples, t)
-
-
-BOUNDS: dict[str, Bound] = {"hoeffding": hoeffding, "kl": kl}

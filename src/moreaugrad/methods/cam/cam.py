@@ -13,8 +13,15 @@ from torch.nn import functional as F
 from moreaugrad.batch import total
 from moreaugrad.methods.base import Call
 from moreaugrad.methods.cam.layer_capture import LayerRecord, capture_layers
-from moreaugrad.methods.cam.layer_search import Planes, find_last_layer, find_pooled_head, to_planes, unfit_head
-from moreaugrad.methods.cam.layers import SingleLayerMethod, enlarge
+from moreaugrad.methods.cam.layers import (
+    Planes,
+    SingleLayerMethod,
+    enlarge,
+    find_last_layer,
+    find_pooled_head,
+    to_planes,
+    unfit_head,
+)
 from moreaugrad.model.inputs import select_target, take_target
 from moreaugrad.results import Explanation
 from moreaugrad.types import Target
@@ -51,7 +58,7 @@ class Cam(SingleLayerMethod):
         super().__post_init__()
         if self.score != "logit":
             raise ValueError(
-                f"CAM takes logits apart, so score must be 'logit', got {self.score!r}; "
+                f"CAM decomposes logits, so score must be 'logit', got {self.score!r}; "
                 "take Grad-CAM (`gradcam`), which works for any head"
             )
         object.__setattr__(self, "precision", "float32")  # as the comparison with the logit needs it

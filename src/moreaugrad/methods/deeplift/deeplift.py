@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -23,8 +24,7 @@ from moreaugrad import validate
 from moreaugrad.batch import total
 from moreaugrad.methods.base import Call
 from moreaugrad.methods.baseline import BaselineMethod
-from moreaugrad.methods.cache import Cache
-from moreaugrad.methods.chunks import run_in_chunks
+from moreaugrad.methods.chunks import cache_of, run_in_chunks
 from moreaugrad.methods.deeplift.graph_rewrite import Elementwise, Largest, trace_operations
 from moreaugrad.model.inputs import Packing, select_target, take_argument, take_target
 from moreaugrad.model.prepared import Engine, fingerprint, numerics
@@ -38,7 +38,7 @@ LAST: dict[str, Callable[[Tensor], Tensor]] = {"prob": torch.reciprocal, "logpro
 
 
 @dataclass(frozen=True, eq=False)
-class DeepLift(Cache, BaselineMethod):
+class DeepLift(BaselineMethod):
     """DeepLIFT, `m * (x - x0)`, signed, with multipliers m of the rescale rule (Shrikumar et al., 2017).
 
     The multipliers are chained like gradients, with `(g(z) - g(z0)) / (z - z0)` for an activation g, so that a map
@@ -136,19 +136,16 @@ class DeepLift(Cache, BaselineMethod):
         assert call.baseline is not None
         version = fingerprint(self.forward_func)
         if not version:  # what a function holds may have changed
-            self.cache.clear()
-
-        def run(rows: Int[Tensor, "r"]) -> tuple[Tensor, ...]:
-            return self._rows(call, rows, version)
-
-        multipliers, before, after = run_in_chunks(call.score.engine, call.x, run, rows_per_image=2, watch=call.watch)
+            cache_of(self).clear()
+        engine, make = call.score.engine, partial(self._rows, call, version)
+        multipliers, before, after = run_in_chunks(engine, call.x, make, rows_per_image=2, watch=call.watch)
         validate.finite_score(after)
         parts = multipliers * (call.x - call.baseline)
         gap = total(parts) - (after - before)
         _warn_of_gaps(gap, before, after, parts)
         return Explanation(map=parts if self.multiply_by_inputs else multipliers, gradients=call.each(2), residual=gap)
 
-    def _rows(self, call: Call, rows: Int[Tensor, "r"], version: Any) -> tuple[Images, PerImage, PerImage]:
+    def _rows(self, call: Call, version: Any, rows: Int[Tensor, "r"]) -> tuple[Images, PerImage, PerImage]:
         """Multipliers of these images, and the scores of baseline and image."""
         assert call.baseline is not None
         owners = call.score.owners(call.x)[rows].repeat(2)
@@ -169,7 +166,8 @@ class DeepLift(Cache, BaselineMethod):
         tensors = [each for each in arguments if isinstance(each, Tensor)]
         shapes = [(each.shape, each.dtype, each.device) for each in (*inputs, *tensors)]
         key = version, shapes, repr([each for each in arguments if not isinstance(each, Tensor)])
-        if self.cache.get("key") != key:
+        kept = cache_of(self)
+        if kept.get("key") != key:
             forward = getattr(self.forward_func, "_orig_mod", self.forward_func)  # what is compiled cannot be traced
 
             def run(*given: Tensor) -> Tensor:
@@ -180,8 +178,8 @@ class DeepLift(Cache, BaselineMethod):
             network, unserved = trace_operations(run, inputs, tensors)
             if self.strict:
                 _refuse(unserved)
-            self.cache.update(key=key, network=network)
-        return self.cache["network"]  # type: ignore[no-any-return]
+            kept.update(key=key, network=network)
+        return kept["network"]  # type: ignore[no-any-return]
 
 
 class TargetScore(nn.Module):

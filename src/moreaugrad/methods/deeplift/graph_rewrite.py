@@ -100,7 +100,7 @@ def trace_operations(
     except (RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"the model's operations must not depend on its values, for its activations to be told apart, got "
+            f"the model's operations must not depend on its values, so that its activations can be traced, got "
             f"{type(error).__name__}: {reason}; leave branches, .item() and numpy out of its forward"
         ) from error
     whole.graph.eliminate_dead_code()

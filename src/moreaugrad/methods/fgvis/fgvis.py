@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from moreaugrad import validate
 from moreaugrad.batch import spread, total
 from moreaugrad.methods.base import Call
-from moreaugrad.methods.cache import Cache
+from moreaugrad.methods.chunks import cache_of
 from moreaugrad.methods.fgvis.gradient_clipping import GuardedModel
-from moreaugrad.methods.mask_optimisation import PHOTO, MaskMethod, class_probabilities, noisy_copies, scale_to_unit
+from moreaugrad.methods.mask_optimisation import PHOTO, MaskMethod, class_probabilities, noisy_copies
 from moreaugrad.model.inputs import Owners, take_argument
 from moreaugrad.model.prepared import Engine, fingerprint
 from moreaugrad.model.score import ClassScore
@@ -27,7 +27,7 @@ KEPT, DROPPED = 0.9, 0.05  # of p_c(x): the share that preservation keeps, and t
 
 
 @dataclass(frozen=True, eq=False)
-class FGVis(Cache, MaskMethod):
+class FGVis(MaskMethod):
     """FGVis, a mask with an entry for each input, `e = m x`, that cannot create evidence (Wagner et al., 2019).
 
     Preservation minimises `lam |m|_1 - p_c(e)` over m in [0, 1], and the map is m. Deletion minimises
@@ -105,13 +105,14 @@ class FGVis(Cache, MaskMethod):
         clean = unpack(whole)
         follow = [isinstance(a, Tensor) and a.ndim > 0 and len(a) == score.images for a in score.arguments]
         key = (fingerprint(self.forward_func), len(clean), follow, score.engine.precision, score.engine.compile)
-        if self.cache.get("key") != key:
+        kept = cache_of(self)
+        if kept.get("key") != key:
             assert isinstance(self.forward_func, nn.Module)
             network = GuardedModel(self.forward_func, len(clean), follow, clip=self.defence == "clip")
             one = owners[:1]
             network.probe([part[one] for part in clean], [take_argument(a, one, score.images) for a in score.arguments])
-            self.cache.update(key=key, engine=Engine(network, score.engine.precision, score.engine.compile))
-        engine: Engine = self.cache["engine"]
+            kept.update(key=key, engine=Engine(network, score.engine.precision, score.engine.compile))
+        engine: Engine = kept["engine"]
         engine.rows = max(1, score.engine.rows // 2)  # x needs the other half
         defended = replace(score, engine=engine, arguments=(*clean, *score.arguments))
         if not engine.is_ready():
@@ -185,7 +186,9 @@ class _MaskSearch:
         """The largest move is lr. Entries held at a bound do not count: they would slow down all others."""
         pull = MODES[self.method.mode] * (spread(lam, grad) - grad)
         held = ((mask <= 0) & (pull > 0)) | ((mask >= 1) & (pull < 0))
-        return (mask - self.method.lr * scale_to_unit(pull.masked_fill(held, 0))).clamp(0, 1)
+        pull = pull.masked_fill(held, 0)
+        largest = pull.abs().flatten(1).amax(1)
+        return (mask - self.method.lr * pull / spread(torch.where(largest > 0, largest, 1), pull)).clamp(0, 1)
 
     def _gradient(self, mask: Images, active: Owners, step: int) -> tuple[PerImage, Images]:
         """p_c of the masked images and its gradient at the mask."""

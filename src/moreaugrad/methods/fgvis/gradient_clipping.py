@@ -60,7 +60,8 @@ class GuardedModel(nn.Module):
         for module in body.modules():
             if getattr(module, "inplace", False):
                 module.inplace = False  # type: ignore[assignment]
-        self.body = _exchange(body, {module: Guard(module, clip) for module in body.modules() if _activates(module)})
+        self.body = body
+        _exchange(self, {module: Guard(module, clip) for module in body.modules() if _activates(module)})
         self.train(model.training)
 
     def forward(self, *given: Any) -> Tensor:
@@ -87,7 +88,7 @@ class GuardedModel(nn.Module):
                 f"{', '.join(f'{name}()' for name in sorted(probe.found))} called in a forward; write it as a module "
                 "(nn.ReLU, nn.SiLU, ...), or give defence=None for a plain mask"
             )
-        self.body = _exchange(self.body, {guard: guard.activation for guard in probe.last})
+        _exchange(self, {guard: guard.activation for guard in probe.last})
 
 
 class _Probe(TorchFunctionMode):
@@ -124,10 +125,9 @@ def _activates(module: nn.Module) -> bool:
     return known and not list(module.children()) and not kind.__name__.startswith(("Softm", "LogSoftm"))
 
 
-def _exchange(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> nn.Module:
-    """The model with modules exchanged, wherever they are used."""
+def _exchange(model: nn.Module, new: Mapping[nn.Module, nn.Module]) -> None:
+    """Exchanges modules of the model, wherever they are used."""
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):
             if child is not None and child in new:
                 setattr(parent, name, new[child])
-    return new.get(model, model)

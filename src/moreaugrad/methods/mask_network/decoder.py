@@ -14,8 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from moreaugrad.methods.mask_network.encoder import TRAIN, Maps
-from moreaugrad.methods.mask_network.fingerprint import Fingerprint
+from moreaugrad.methods.mask_network.encoder import TRAIN, Fingerprint, Maps
 
 FORMAT = "moreaugrad mask network 1"
 TINY = 1e-6  # where both channels of the head are zero

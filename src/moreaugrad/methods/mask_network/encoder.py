@@ -1,25 +1,25 @@
-"""The classifier as an encoder: its feature maps, one per resolution, found by one forward pass and read by hooks.
-
-The hooks are removed when a call ends, also after an exception. Never changes the classifier.
-"""
+"""The classifier of a mask network: its feature maps, read by hooks for one call, and its fingerprint."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from moreaugrad.methods.cam.layer_capture import forward_hooks
-from moreaugrad.methods.cam.layer_search import PASSIVE, same_proportions
+from moreaugrad.methods.cam.layers import PASSIVE, Size, layout, same_proportions
 from moreaugrad.validate import _modules
 
 MOST = 4  # resolutions: of a network for 224 pixels 56, 28, 14 and 7, of one for 32 pixels all
-EXTRA = 5  # tokens that a transformer may hold beside those of its patches
+NEAR = 0.01  # of a tensor's norm: rounding to bfloat16 moves it by a fifth of that, any training by more
+SIGNS = 3
 TRAIN = "moreaugrad train-mask --data FOLDER --model NAME --out FILE"
 
 Maps = list[Float[Tensor, "n _ _ _"]]
@@ -31,6 +31,7 @@ class Encoder:
 
     classifier: nn.Module
     stages: tuple[str, ...]  # paths below `bare(classifier)`
+    image: Size
 
     @classmethod
     def of(cls, classifier: nn.Module, x: Float[Tensor, "n c h w"]) -> Encoder:
@@ -39,7 +40,7 @@ class Encoder:
         order: list[str] = []
 
         def note(name: str, _: nn.Module, given: Any, output: Any) -> None:
-            found = as_map(output)
+            found = as_map(output, image)
             size = (0, 0) if found is None or len(found) != len(x) else (found.shape[2], found.shape[3])
             sizes.setdefault(name, set()).add(size if same_proportions(size[0], size[1], image) else (0, 0))
             order.append(name)
@@ -56,14 +57,14 @@ class Encoder:
                 "the classifier must have feature maps (N, C, H, W), or tokens of a square grid, for a mask network to "
                 "read, got none among the outputs of its modules; take another method"
             )
-        return cls(classifier, tuple(last[size] for size in reversed(coarsest)))
+        return cls(classifier, tuple(last[size] for size in reversed(coarsest)), image)
 
     def __call__(self, run: Callable[[], Any]) -> tuple[Any, Maps]:
         """What `run`, which calls the classifier once, returns; and the maps of the stages."""
         found: dict[str, Tensor] = {}
 
         def keep(name: str, _: nn.Module, given: Any, output: Any) -> None:
-            maps = as_map(output)
+            maps = as_map(output, self.image)
             if maps is not None:
                 found[name] = maps
 
@@ -100,17 +101,39 @@ def bare(model: nn.Module) -> nn.Module:
     return bare(children[0]) if len(children) == 1 and not own else model
 
 
-def as_map(output: Any) -> Float[Tensor, "n d i j"] | None:
-    """A feature map, from channels in front, channels behind, or tokens of a square grid; else None."""
-    if not isinstance(output, Tensor) or not output.is_floating_point():
-        return None
-    if output.ndim == 4:
-        behind = output.shape[1] == output.shape[2] != output.shape[3]
-        return output.permute(0, 3, 1, 2) if behind else output
-    if output.ndim != 3:
-        return None
-    side = math.isqrt(output.shape[1])
-    if side < 2 or output.shape[1] - side * side > EXTRA:
-        return None
-    grid: Tensor = output[:, output.shape[1] - side * side :].transpose(1, 2).unflatten(2, (side, side))
-    return grid
+def as_map(output: Any, image: Size) -> Float[Tensor, "n d i j"] | None:
+    """A feature map, from channels in front, channels behind, or tokens of a grid; else None."""
+    found = layout(tuple(output.shape), image) if isinstance(output, Tensor) and output.is_floating_point() else None
+    return None if found is None else found[2](output)
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """Names and shapes exactly; of each tensor its norm and three sums under fixed random signs, to 1 %."""
+
+    layout: str
+    sketch: Float[Tensor, "t 4"]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Fingerprint:
+        state = {name: t.detach() for name, t in bare(model).state_dict().items() if t.is_floating_point()}
+        names = sha256("\n".join(f"{name} {tuple(t.shape)}" for name, t in state.items()).encode()).hexdigest()
+        signs = _signs(max((t.numel() for t in state.values()), default=0))
+        flat = [tensor.cpu().double().flatten() for tensor in state.values()]
+        rows = [torch.cat([each.norm()[None], signs[:, : len(each)] @ each]) for each in flat]
+        return cls(names, torch.stack(rows) if rows else torch.zeros(0, 1 + SIGNS, dtype=torch.float64))
+
+    def same(self, other: Fingerprint) -> bool:
+        """Whether both are of one classifier."""
+        if self.layout != other.layout or self.sketch.shape != other.sketch.shape:
+            return False
+        norms = torch.maximum(self.sketch[:, 0], other.sketch[:, 0])
+        far = (self.sketch - other.sketch).abs().amax(1) if len(norms) else norms
+        return bool((far <= NEAR * norms + 1e-6).all())
+
+
+def _signs(length: int) -> Float[Tensor, "s m"]:
+    """The same in every process and version: the raw stream of a generator that has a published definition."""
+    raw = np.random.PCG64(0).random_raw(length // 8 + 1).astype("<u8").view(np.uint8)[:length]
+    bits = torch.from_numpy(raw.copy())
+    return torch.stack([(bits >> place & 1).double() * 2 - 1 for place in range(SIGNS)])

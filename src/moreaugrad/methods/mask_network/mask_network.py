@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -14,11 +14,9 @@ from torch.nn import functional as F
 
 from moreaugrad import validate
 from moreaugrad.methods.base import Call, Method
-from moreaugrad.methods.cache import Cache
-from moreaugrad.methods.chunks import run_in_chunks
+from moreaugrad.methods.chunks import cache_of, run_in_chunks
 from moreaugrad.methods.mask_network.decoder import MaskNet
-from moreaugrad.methods.mask_network.encoder import TRAIN, Encoder, find_classifier
-from moreaugrad.methods.mask_network.fingerprint import Fingerprint
+from moreaugrad.methods.mask_network.encoder import TRAIN, Encoder, Fingerprint, find_classifier
 from moreaugrad.model.inputs import take_argument, take_target
 from moreaugrad.model.prepared import fingerprint, numerics
 from moreaugrad.results import Explanation
@@ -26,7 +24,7 @@ from moreaugrad.types import Target
 
 
 @dataclass(frozen=True, eq=False)
-class MaskNetwork(Cache, Method):
+class MaskNetwork(Method):
     """Mask (N, 1, H, W) in [0, 1] from a network trained once for a classifier (Dabkowski and Gal, 2017).
 
     The mask is the smallest smooth region that shows the class and, removed, hides it. Use it where maps must be
@@ -65,46 +63,52 @@ class MaskNetwork(Cache, Method):
         return self.network if isinstance(self.network, MaskNet) else load_mask_network(self.network)
 
     def compute(self, call: Call) -> Explanation:
-        _require_images(tuple(call.x.shape), len(call.packing.shapes))
+        shape, inputs = tuple(call.x.shape), len(call.packing.shapes)
+        if inputs != 1 or len(shape) != 4:
+            raise ValueError(
+                f"a mask network explains one batch of images (N, C, H, W), got {inputs} input(s), "
+                f"the first of shape {shape}"
+            )
         self._check()
-        encoder, network = Encoder(find_classifier(self.forward_func), self.trained.stages), self._network(call.x)
+        encoder = Encoder(find_classifier(self.forward_func), self.trained.stages, (shape[2], shape[3]))
+        network = self._network(call.x)
         classes = _class_numbers(call.score.target, call.score.owners(call.x), self.trained.classes)
-
-        def run(rows: Int[Tensor, "r"]) -> tuple[Tensor, ...]:
-            return (self._masks(call, encoder, network, rows, classes),)
-
-        (coarse,) = run_in_chunks(call.score.engine, call.x, run, watch=call.watch)
+        make = partial(self._masks, call, encoder, network, classes)
+        (coarse,) = run_in_chunks(call.score.engine, call.x, make, watch=call.watch)
         large = F.interpolate(coarse, call.x.shape[2:], mode="bilinear", align_corners=False)
         return Explanation(map=large.clamp(0, 1), gradients=call.each(0), coarse=coarse)
 
     def _masks(
-        self, call: Call, encoder: Encoder, network: MaskNet, rows: Int[Tensor, "r"], classes: Int[Tensor, "n"]
-    ) -> Float[Tensor, "r 1 i j"]:
+        self, call: Call, encoder: Encoder, network: MaskNet, classes: Int[Tensor, "n"], rows: Int[Tensor, "r"]
+    ) -> tuple[Float[Tensor, "r 1 i j"]]:
         score, x = call.score, call.x[rows]
         owners = score.owners(call.x)[rows]
         extra = [take_argument(argument, owners, score.images) for argument in score.arguments]
         with numerics("float32", x.is_cuda):
             answer, maps = encoder(lambda: score.engine(score.unpack(x), extra, plain=True))
             output = validate.output(answer, len(x))
-            _require_classes(output.reshape(len(x), -1).shape[1], network.classes)
+            if (found := output[0].numel()) != network.classes:
+                raise ValueError(
+                    f"the mask network knows {network.classes} classes, got a classifier with {found}; "
+                    f"train another: {TRAIN}"
+                )
             if score.unchecked and int(rows[0]) == 0:  # once: the target is that of all images
                 validate.target_fits(score.target, tuple(output.shape), score.kind)
             validate.finite_score(output.detach().reshape(len(x), -1).sum(1))
-            found: Tensor = network([each.to(x.dtype) for each in maps], classes[rows], self.confidence)
-        return found
+            masks: Tensor = network([each.to(x.dtype) for each in maps], classes[rows], self.confidence)
+        return (masks,)
 
     def _network(self, x: Tensor) -> MaskNet:
-        key = x.device, x.dtype
-        if key not in self.cache:
-            self.cache[key] = copy.deepcopy(self.trained).to(*key).eval().requires_grad_(False)
-        network: MaskNet = self.cache[key]
-        return network
+        key, kept = (x.device, x.dtype), cache_of(self)
+        if key not in kept:
+            kept[key] = copy.deepcopy(self.trained).to(*key).eval().requires_grad_(False)
+        return kept[key]  # type: ignore[no-any-return]
 
     def _check(self) -> None:
         """Refuses a classifier with other weights; compares them again only after they changed."""
         model = find_classifier(self.forward_func)
-        version = fingerprint(model)
-        if "version" in self.cache and self.cache["version"] == version:
+        version, kept = fingerprint(model), cache_of(self)
+        if kept.get("version") == version:
             return
         if not self.trained.fingerprint.same(Fingerprint.of(model)):
             named = self.trained if isinstance(self.network, MaskNet) else self.network
@@ -112,7 +116,7 @@ class MaskNetwork(Cache, Method):
                 f"the mask network must be used with the classifier that it was trained for, got another one for "
                 f"{str(named)!r}; load the weights that it was trained with, or train it again: {TRAIN}"
             )
-        self.cache["version"] = version
+        kept["version"] = version
 
 
 def load_mask_network(path: str | Path | None) -> MaskNet:
@@ -123,6 +127,11 @@ def load_mask_network(path: str | Path | None) -> MaskNet:
 
     Returns:
         The network, in evaluation mode and without gradients.
+
+    Example:
+        >>> mg.load_mask_network("mask.safetensors")  # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+        ValueError: network must be the file of a trained mask network, got 'mask.safetensors'; train one: ...
     """
     from safetensors import SafetensorError, safe_open
 
@@ -138,21 +147,6 @@ def load_mask_network(path: str | Path | None) -> MaskNet:
     except (SafetensorError, OSError) as error:
         raise ValueError(f"network must be a readable .safetensors file, got {str(path)!r}: {error}") from None
     return MaskNet.built(tensors, notes, path)
-
-
-def _require_images(shape: tuple[int, ...], inputs: int) -> None:
-    if inputs != 1 or len(shape) != 4:
-        raise ValueError(
-            f"a mask network explains one batch of images (N, C, H, W), got {inputs} input(s), "
-            f"the first of shape {shape}"
-        )
-
-
-def _require_classes(found: int, wanted: int) -> None:
-    if found != wanted:
-        raise ValueError(
-            f"the mask network knows {wanted} classes, got a classifier with {found}; train another: {TRAIN}"
-        )
 
 
 def _class_numbers(target: Target, owners: Int[Tensor, "n"], classes: int) -> Int[Tensor, "n"]:

@@ -1,6 +1,7 @@
-"""What a good mask is: small, smooth, enough to show the class and, removed, enough to hide it.
+"""What a mask network is trained for: small, smooth masks that show the class and, removed, hide it.
 
-For a class that is not there (`fake`) the mask should be empty: what is kept must not show the true class.
+Phi(x, M) = M x' + (1 - M) A is an image under a mask, with A a blur or noise around one colour. For a class that is
+not there (`fake`) the mask should be empty: what is kept must not show the true class.
 """
 
 from __future__ import annotations
@@ -10,12 +11,61 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from moreaugrad.types import PerImage
+
+Pictures = Float[Tensor, "n c h w"]
 Masks = Float[Tensor, "n 1 i j"]
 Logits = Float[Tensor, "n k"]
-PerImage = Float[Tensor, "n"]
+
+
+@dataclass(frozen=True, eq=False)
+class Phi:
+    """Keeps x where the mask is 1. Noise and colours are in units in which a picture spans [-1, 1].
+
+    `low` and `high` are what black and white are in the space of x; the mask keeps its gradient, x and A have none.
+    """
+
+    low: Float[Tensor, "c 1 1"]
+    high: Float[Tensor, "c 1 1"]
+    noise: float = 0.03  # added to what is kept
+    colour: float = 0.33  # of what takes its place: uniform up to this, per channel
+    grain: float = 0.11  # and noise around it
+    blurred: float = 0.5  # share of the images whose rest is blurred instead
+    sigma: float | None = None  # of the blur, in pixels; None: by the size of the image
+
+    def __call__(self, x: Pictures, mask: Float[Tensor, "n 1 h w"], rest: Pictures) -> Pictures:
+        return mask * x + (1 - mask) * rest
+
+    def noisy(self, x: Pictures, generator: Generator) -> Pictures:
+        """x', the image that is kept."""
+        span = (self.high - self.low) / 2
+        return (x + self.noise * span * _normal(x, generator)).detach() if self.noise else x.detach()
+
+    def rest(self, x: Pictures, generator: Generator) -> Pictures:
+        """A, the image that takes the place of what is removed."""
+        centre, span = (self.high + self.low) / 2, (self.high - self.low) / 2
+        uniform = torch.rand((*x.shape[:2], 1, 1), generator=generator, device=x.device) * 2 - 1
+        plain = self.colour * uniform.to(x.dtype) + self.grain * _normal(x, generator)
+        chosen = torch.rand((len(x), 1, 1, 1), generator=generator, device=x.device) < self.blurred
+        return torch.where(chosen, self.blur(x), centre + span * plain).detach()
+
+    def blur(self, x: Pictures) -> Pictures:
+        size = min(x.shape[2:])
+        sigma = self.sigma or (2.0 if size <= 64 else 11 * size / 224)
+        reach = min(int(2.46 * sigma), size - 1)  # 9 pixels wide at sigma 2, 55 at sigma 11
+        at = torch.arange(-reach, reach + 1, device=x.device, dtype=x.dtype)
+        weights = torch.softmax(-at.square() / (2 * sigma**2), 0)
+        channels = x.shape[1]
+        wide = F.pad(x, (reach,) * 4, mode="reflect")
+        across = F.conv2d(wide, weights.view(1, 1, 1, -1).expand(channels, 1, 1, -1), groups=channels)
+        return F.conv2d(across, weights.view(1, 1, -1, 1).expand(channels, 1, -1, 1), groups=channels)
+
+
+def _normal(x: Pictures, generator: Generator) -> Pictures:
+    return torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
 
 
 def variation(mask: Masks) -> PerImage:

@@ -6,7 +6,7 @@ import torch
 from skimage.metrics import structural_similarity
 from small_maps import maps
 
-from moreaugrad.metrics.structure import centre_shift, ssim
+from moreaugrad.metrics.similarity import centre_shift, ssim
 
 
 def scikit(a, b, cut):
@@ -74,7 +74,7 @@ def test_small_maps_for_ssim_are_refused():
 
 def test_many_maps_are_filtered_in_parts(monkeypatch):
     whole = ssim(maps(0), maps(1))
-    monkeypatch.setattr("moreaugrad.metrics.structure.AT_ONCE", 400)
+    monkeypatch.setattr("moreaugrad.metrics.similarity.AT_ONCE", 400)
     torch.testing.assert_close(ssim(maps(0), maps(1)), whole)
 
 

@@ -1,1 +1,0 @@
-"""NormGrad and the receptive fields that it sums over."""
