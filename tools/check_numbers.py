@@ -25,8 +25,7 @@ from torch import Tensor, nn
 
 import moreaugrad as mg
 from moreaugrad.methods.mask_network.decoder import MaskNet
-from moreaugrad.methods.mask_network.encoder import Encoder
-from moreaugrad.methods.mask_network.fingerprint import Fingerprint
+from moreaugrad.methods.mask_network.encoder import Encoder, Fingerprint
 
 LIMIT = 1e-10
 FLOOR = 1e-3  # arrays below it, such as residuals of exact solutions, are rounding errors and compared absolutely
