@@ -1,7 +1,7 @@
 from .api import explain as explain
 from .attacks import ATTACKS as ATTACKS
 from .attacks.base import Attack as Attack
-from .attacks.class_attack import ClassAttack as ClassAttack
+from .attacks.base import ClassAttack as ClassAttack
 from .attacks.manipulation import Manipulation as Manipulation
 from .attacks.map_attack import MapAttack as MapAttack
 from .attacks.mass_centre import MassCentre as MassCentre

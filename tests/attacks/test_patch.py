@@ -7,7 +7,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from moreaugrad.attacks.patch import Patch, share_inside
-from moreaugrad.attacks.result import strongest_attack
 from moreaugrad.methods import METHODS
 
 X, Y = blobs(4, seed=5)
@@ -162,15 +161,6 @@ def test_restarts_only_help_and_follow_their_seed():
     assert bool((more.objective < one.objective).any())
     assert torch.equal(more.x, again.x)
     assert not torch.equal(more.x, other.x)
-
-
-def test_of_patches_in_several_places_the_best_hidden_is_taken_for_each_image():
-    found = [Patch(gradcam(), **FAST, position=at).perturb(X, (Y + 1) % 3) for at in ((0, 0), (10, 10), (5, 5))]
-    best, which = strongest_attack(found)
-    shares = torch.stack([torch.where(each.success, each.share, torch.inf) for each in found])
-    assert torch.equal(which, shares.argmin(0))
-    for row, place in enumerate(which.tolist()):
-        assert torch.equal(best.x[row], found[place].x[row])
 
 
 def test_a_hidden_patch_that_is_perfect_goes_no_further():

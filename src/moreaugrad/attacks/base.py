@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -137,7 +137,6 @@ class Attack:
 
     @property
     def network(self) -> Any:
-        """The network that is attacked."""
         network = getattr(self.attacked, "forward_func", self.attacked)
         return network.forward if isinstance(network, Prepared) else network
 
@@ -211,6 +210,33 @@ class Attack:
         return Ball(x, float(self.epsilon), self.norm, torch.minimum(low, x), torch.maximum(high, x))
 
 
+@dataclass(frozen=True, eq=False)
+class ClassAttack(Attack):
+    """Base of the attacks that change what the model predicts: away from the attacked class, or to `goal`.
+
+    A subclass defines `run` as every `Attack` does; `model.is_fooled(classes)` says where predictions are what the
+    attack wants.
+
+    Args:
+        goal: class that the model shall predict, or one per image; default any other than the attacked one.
+        **options: those of `Attack`; of a method, its model is attacked.
+
+    Example:
+        >>> attack = mg.Pgd(net, epsilon=8 / 255, goal=3, steps=2)
+        >>> isinstance(attack, mg.ClassAttack), attack.perturb(x).success.shape
+        (True, torch.Size([2]))
+    """
+
+    goal: Any = field(default=None, kw_only=True)
+
+    def make_model(self, x: Images, target: Tensor, logits: Tensor) -> AttackedModel:
+        try:
+            goal = None if self.goal is None else read_classes(self.goal, logits)
+        except (TypeError, ValueError) as error:
+            raise type(error)(str(error).replace("target", "goal")) from None
+        return replace(super().make_model(x, target, logits), goal=goal)
+
+
 def check_epsilon(epsilon: float, unbounded: bool = False) -> None:
     validate.number("epsilon", epsilon)
     if not 0 < epsilon < float("inf") and not (unbounded and epsilon == float("inf")):
@@ -221,7 +247,6 @@ def check_epsilon(epsilon: float, unbounded: bool = False) -> None:
 
 
 def check_batch(inputs: Any) -> Tensor:
-    """One batch of floating-point inputs."""
     if isinstance(inputs, tuple):
         raise TypeError(f"an attack takes one tensor of inputs (N, ...), got a tuple of {len(inputs)}")
     return validate.inputs(inputs)[0]

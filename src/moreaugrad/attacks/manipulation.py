@@ -136,7 +136,12 @@ class Manipulation(MapAttack):
 
     def step_rule(self, model: AttackedModel) -> StepRule:
         first, last = self.betas
-        softplus = replaced_modules(model) if self.surrogate == "softplus" and not model.exact else []
+        softplus = []  # those that the copy has in place of others: the model's own softplus stays as it is
+        if self.surrogate == "softplus" and not model.exact:
+            copy, network = model.surrogate.forward_func, model.method.forward_func
+            names = network.named_modules(remove_duplicate=False)
+            pairs = ((copy.get_submodule(name), module) for name, module in names)
+            softplus = [new for new, old in pairs if type(new) is not type(old)]
 
         def sharpen(number: int) -> None:
             for module in softplus:
@@ -216,13 +221,6 @@ def logits_with_graph(network: Any, x: Images) -> Float[Tensor, "n k"]:
         with numerics("float32", x.is_cuda):
             found.append(score.run(rows, owners, plain=True)[: len(x) - start])
     return torch.cat(found)
-
-
-def replaced_modules(model: AttackedModel) -> list[Any]:
-    """The softplus modules that the copy has in place of others: the model's own softplus stays as it is."""
-    copy, network = model.surrogate.forward_func, model.method.forward_func
-    pairs = ((copy.get_submodule(name), module) for name, module in network.named_modules(remove_duplicate=False))
-    return [new for new, old in pairs if type(new) is not type(old)]
 
 
 def to_plane(maps: Images) -> Planes:

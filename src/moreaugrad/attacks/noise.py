@@ -45,15 +45,15 @@ class RandomNoise(Attack):
         self.check_options(counts="tries")
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
-        at = self._draw_plain(ball) if self.norm == "plain" else self._draw_until_kept(ball, model, watch)
+        if self.norm == "plain":
+            noise = antithetic(tuple(ball.x.shape[1:]), 1, independent_seed(self.seed, 2), 0, ball.x)
+            at = ball.clip(ball.x + Smoothing(noise_level=self.epsilon).scale(ball.x) * noise)
+        else:
+            at = self._draw_until_kept(ball, model, watch)
         length = ball.length(at)
         success = model.keeps_class(at) & (length > 0)
         trace = torch.stack([torch.zeros_like(length), torch.where(success, -length, 0.0)])
         return self.make_result(ball, model, at, success, -length, trace, torch.zeros_like(model.target))
-
-    def _draw_plain(self, ball: Ball) -> Images:
-        noise = antithetic(tuple(ball.x.shape[1:]), 1, independent_seed(self.seed, 2), 0, ball.x)
-        return ball.clip(ball.x + Smoothing(noise_level=self.epsilon).scale(ball.x) * noise)
 
     def _draw_until_kept(self, ball: Ball, model: AttackedModel, watch: Watch) -> Images:
         """Each image's first draw that keeps the prediction; the image itself where none does."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from moreaugrad.attacks.base import AttackedModel, predict_logits
-from moreaugrad.attacks.class_attack import ClassAttack
+from moreaugrad.attacks.base import AttackedModel, ClassAttack, predict_logits
 from moreaugrad.attacks.descent import Ball, NormalizedSteps, Objective, SignSteps, descend
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.model.score import make_score

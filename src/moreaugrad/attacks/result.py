@@ -85,8 +85,11 @@ def strongest_attack(
         torch.Size([2])
     """
     figures = torch.stack([each.objective for each in found] if by is None else list(by))
-    valid = torch.stack([each.success for each in found])
-    best = torch.where(valid, figures, torch.inf).nan_to_num(nan=torch.inf).argmin(0)
+    best = (
+        torch.where(torch.stack([each.success for each in found]), figures, torch.inf)
+        .nan_to_num(nan=torch.inf)
+        .argmin(0)
+    )
 
     def choose(name: str) -> Any:
         values = [getattr(each, name) for each in found]

@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.attacks.base import AttackedModel, predict_logits
-from moreaugrad.attacks.class_attack import ClassAttack
+from moreaugrad.attacks.base import AttackedModel, ClassAttack, predict_logits
 from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.batch import norm, spread

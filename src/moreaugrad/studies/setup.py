@@ -14,8 +14,7 @@ from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.attacks import ATTACKS
-from moreaugrad.attacks.base import Attack
-from moreaugrad.attacks.class_attack import ClassAttack
+from moreaugrad.attacks.base import Attack, ClassAttack
 from moreaugrad.attacks.map_attack import MapAttack
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.envelope.derivative import parse_derivative

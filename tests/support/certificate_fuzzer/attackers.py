@@ -100,7 +100,7 @@ def follow_singular_vectors(certified: CertifiedCase) -> Iterator[SolvedMaps]:
 
 
 def topk_attack(certified: CertifiedCase) -> Iterator[SolvedMaps]:
-    """The package's own attack; of all that it solved_maps at only the input that it returns counts."""
+    """The package's own attack; of all inputs that it tried only the one that it returns counts."""
     seed = int(torch.randint(2**31, (), generator=certified.draw))
     method, epsilon = certified.certificate.method, certified.certificate.epsilon
     attack = mg.ATTACKS["topk"](method, epsilon, steps=certified.steps, box=None, seed=seed)

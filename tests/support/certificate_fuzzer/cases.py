@@ -123,6 +123,23 @@ def ranking(prior: str, found: Tensor, threshold: Threshold, draw: torch.Generat
     return {"units": ranked, "k": int(torch.randint(1, most + 1, (), generator=draw))}
 
 
+def make_case(
+    names: tuple[str, str, str],
+    score: Any,
+    at: Tensor,
+    dual: Tensor,
+    threshold: Threshold,
+    curvatures: tuple[float, float, float],
+    epsilon: float,
+    draw: torch.Generator,
+) -> Case:
+    """The case (family, kind, prior) whose minimiser x + delta is `at`; curvatures: rho, lam, beta."""
+    (rho, lam, beta), found = curvatures, threshold(dual)
+    ranked = ranking(names[2], found, threshold, draw)
+    method, x = method_of(score, rho, names[2], threshold), at + rho * found
+    return Case(*names, method, threshold, x, lam, beta, epsilon, map=found, **ranked)
+
+
 def uniform(low: float, high: float, draw: torch.Generator) -> float:
     return low + (high - low) * float(torch.rand((), generator=draw))
 

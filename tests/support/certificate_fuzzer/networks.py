@@ -12,18 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from certificate_fuzzer.cases import (
-    Case,
-    Threshold,
-    constant,
-    dividing,
-    method_of,
-    normal,
-    pick,
-    ranking,
-    uniform,
-    units,
-)
+from certificate_fuzzer.cases import Case, Threshold, constant, dividing, make_case, normal, pick, uniform, units
 
 KINDS = ("convex", "softplus", "tanh", "centred", "two softplus", "two tanh")
 SIZES = (4, 8, 16, 32)
@@ -81,19 +70,7 @@ def make(kind: str, prior: str, draw: torch.Generator) -> Case:
     threshold = Threshold(labels, 0.0 if prior == "none" else dividing(dual, labels, draw))
     found = threshold(dual)
     epsilon = pick((0.02, 0.1, 0.3, 0.6, 0.95), draw) * float(found.norm()) / constant(rho, lam, beta, prior)
-    return Case(
-        "network",
-        kind,
-        prior,
-        method_of(score, rho, prior, threshold),
-        threshold,
-        at + rho * found,
-        lam,
-        beta,
-        epsilon,
-        **ranking(prior, found, threshold, draw),
-        map=found,
-    )
+    return make_case(("network", kind, prior), score, at, dual, threshold, (rho, lam, beta), epsilon, draw)
 
 
 def _layered(kind: str, size: int, at: Tensor, draw: torch.Generator) -> Layered:

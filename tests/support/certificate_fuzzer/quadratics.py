@@ -12,18 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from certificate_fuzzer.cases import (
-    Case,
-    Threshold,
-    constant,
-    dividing,
-    method_of,
-    normal,
-    pick,
-    ranking,
-    uniform,
-    units,
-)
+from certificate_fuzzer.cases import Case, Threshold, constant, dividing, make_case, normal, pick, uniform, units
 from moreaugrad.certificates import theory as cert
 
 KINDS = ("random", "isotropic", "sharp")
@@ -66,19 +55,7 @@ def make(kind: str, prior: str, draw: torch.Generator, size: int | None = None) 
         slack = float((threshold.eta - threshold.norms(dual)[threshold.norms(found) == 0]).min())
         kept = float(threshold.norms(found)[threshold.norms(found) > 0].min())
         epsilon = 0.9 * min(slack / cert.lip_dual(rho, lam, beta), kept / moves)
-    return Case(
-        "quadratic",
-        kind,
-        prior,
-        method_of(score, rho, prior, threshold),
-        threshold,
-        at + rho * found,
-        lam,
-        beta,
-        epsilon,
-        **ranking(prior, found, threshold, draw),
-        map=found,
-    )
+    return make_case(("quadratic", kind, prior), score, at, dual, threshold, (rho, lam, beta), epsilon, draw)
 
 
 def curvatures(draw: torch.Generator) -> tuple[float, float, float]:

@@ -128,7 +128,7 @@ def _as_row(names: tuple[str, ...], key: tuple[str, ...], row: Row) -> dict[str,
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Maps that vanish under attack are what one solved_maps for: the package need not mention them."""
+    """Maps that vanish under attack are what the search is after: the package need not mention them."""
     log = logging.getLogger("moreaugrad")
     level = log.level
     log.setLevel(logging.ERROR)
