@@ -50,8 +50,10 @@ def hardware(device: str) -> str:
     """The name of the GPU or CPU."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
-    model = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
-    return f"{model.split(':')[-1].strip() or platform.machine()}, {os.cpu_count()} cores"
+    info = Path("/proc/cpuinfo")  # of Linux
+    lines = info.read_text().splitlines() if info.is_file() else []
+    chip = next((line.partition(":")[2].strip() for line in lines if "model name" in line), platform.machine())
+    return f"{chip}, {os.cpu_count()} cores"
 
 
 def store(name: str, device: str, results: dict[str, Any], out: Path | None = None) -> Path:

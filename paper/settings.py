@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 
 import torch
+
+from moreaugrad import validate
 
 MODELS = {  # default network of each data set
     "cifar10": "resnet18_softplus_cifar10",
@@ -68,11 +69,8 @@ class Settings:
 
 def one_of(what: str, name: str, known: Sequence[str]) -> str:
     """The name itself, if it is known; else an error that names the nearest."""
-    if name in known:
-        return name
-    close = get_close_matches(name, known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"{what} must be one of {list(known)}, got {name!r}.{hint}")
+    validate.one_of(what, name, dict.fromkeys(known))
+    return name
 
 
 def by_dataset(option: str, words: Iterable[str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import moreaugrad as mg
+from benchmarks.record import hardware
 from moreaugrad.studies.summary import group_rows
 from paper import names
 from paper.data import records
@@ -21,7 +22,6 @@ from paper.data.datasets import Sample
 from paper.data.recipes import LEVEL
 from paper.data.records import Line, number
 from paper.figures import study_runs
-from paper.figures.figure_cache import describe_hardware
 from paper.figures.row_runs import RowFile, make_lines, measure_rows
 from paper.report import curve_plot, dot_plot
 from paper.report.summaries import CHANCE, MIDDLE, STATISTICS, difference, statistics
@@ -86,7 +86,7 @@ def _measure_all(file: RowFile, terms: Terms, settings: Settings) -> bool:
             "model": settings.model(of.name),
             "trained": of.trained,
             "digest": of.digest,
-            "device": describe_hardware(settings.place),
+            "device": hardware(str(settings.place)),
             "precision": terms.precision,
             "methods": METHODS,
             "compile": terms.compiles(of.name),

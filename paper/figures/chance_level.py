@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import moreaugrad as mg
+from benchmarks.record import hardware
 from paper import names
 from paper.data import records
 from paper.data.datasets import sample
-from paper.figures.figure_cache import describe_hardware
 from paper.report.summaries import CHANCE, GROUP, STATISTICS, statistics
 from paper.settings import Settings
 
@@ -33,7 +33,7 @@ def make(settings: Settings, dataset: str, study: mg.Study) -> None:
         maps = study.budgeted(label).make_judge(found.classifier).explain(found.x)
         shared: dict[str, Any] = {"dataset": dataset, "protocol": "fair", "method": label, "attack": "none"}
         shared |= {"epsilon": 0.0, "mode": CHANCE, "n": len(found.x), "gradients": int(maps.gradients.max())}
-        shared["device"] = describe_hardware(settings.place)
+        shared["device"] = hardware(str(settings.place))
         for metric in names.COMPARED:
             values = mg.METRICS[metric](maps.map, maps.map.roll(-1, 0)).tolist()
             lines.append(shared | {"metric": metric} | statistics(values))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from benchmarks.record import hardware
 from moreaugrad.files import replacing
 from paper.data import records
 from paper.data.datasets import Sample
@@ -79,17 +77,6 @@ def describe_run(figure: str, settings: Settings) -> dict[str, Any]:
     return {
         "command": " ".join(["python -m paper", *filter(None, words)]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "device": describe_hardware(settings.place),
+        "device": hardware(str(settings.place)),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
     }
-
-
-def describe_hardware(place: torch.device) -> str:
-    """The chip that does the work."""
-    if place.type == "cuda":
-        return torch.cuda.get_device_name(place)
-    info, chip = Path("/proc/cpuinfo"), platform.processor() or platform.machine()
-    if info.is_file():
-        known = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
-        chip = next(iter(known), chip)
-    return f"{chip}, {os.cpu_count()} cores"

@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import moreaugrad as mg
+from benchmarks.record import hardware
 from moreaugrad.studies.summary import group_rows
 from paper import names
 from paper.data import records
@@ -22,7 +23,6 @@ from paper.data.datasets import Sample
 from paper.data.recipes import LEVEL
 from paper.data.records import Line, number
 from paper.figures import study_runs
-from paper.figures.figure_cache import describe_hardware
 from paper.figures.row_runs import RowFile, make_lines, measure_rows
 from paper.report.bimodality import SPREAD, spread
 from paper.report.curve_plot import save
@@ -55,7 +55,7 @@ def make(settings: Settings) -> bool:
 def _measure_all(file: RowFile, budget: int, settings: Settings) -> bool:
     def describe(of: Sample) -> dict[str, Any]:
         found = {"images": len(of), "budget": budget, "trained": of.trained, "digest": of.digest}
-        return found | {"noise_level": LEVEL, "device": describe_hardware(settings.place)}
+        return found | {"noise_level": LEVEL, "device": hardware(str(settings.place))}
 
     def measure_cell(of: Sample, block: slice, method: str) -> list[Line]:
         return measure(of, block, METHODS[method], budget)
