@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from moreaugrad import validate
 from moreaugrad.files import read_text
 
+CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
 Values = tuple[float, ...]  # one per channel
 
 
@@ -214,6 +216,11 @@ def read_labels(source: str | Path | Sequence[str]) -> list[str]:
     if not found:
         raise ValueError(f"labels must name at least one class, got the empty file {str(source)!r}")
     return found
+
+
+def cifar10_labels(classes: int) -> Sequence[str] | None:
+    """The names of CIFAR-10's classes, where there are as many."""
+    return CIFAR10 if classes == len(CIFAR10) else None
 
 
 def imagenet_labels(classes: int) -> list[str] | None:

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from moreaugrad import validate
 from moreaugrad.model.lipschitz_bounds import ISOMETRY, LipschitzBounds
 from moreaugrad.models.checkpoint import build_network, shipped_weights
-from moreaugrad.models.classifier import CentreCrop, Classifier
-from moreaugrad.models.resnet import class_names
+from moreaugrad.models.classifier import CentreCrop, Classifier, cifar10_labels
 
 SIZE = 32  # height and width of an image
 VIEW = CentreCrop((SIZE, SIZE), (SIZE, SIZE), (0.5,) * 3, (1.0,) * 3)
@@ -150,7 +149,7 @@ def lipschitz(name: str, weights: str | Path | None, labels: list[str] | None) -
         weights = shipped_weights(name, "moreaugrad train cifar10 --network lipschitz --data FOLDER --out FILE")
     options: dict[str, Any] = {"widths": read_widths, "depth": int, "tau": float, "patch": int}
     network = build_network(LipschitzNetwork, weights, labels, options)
-    return Classifier(network, VIEW, name, labels or class_names(len(matrices(network)[-1].weight)))
+    return Classifier(network, VIEW, name, labels or cifar10_labels(len(matrices(network)[-1].weight)))
 
 
 def read_widths(text: str) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from jaxtyping import Float
@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.models.checkpoint import build_network, shipped_weights
-from moreaugrad.models.classifier import CentreCrop, Classifier
+from moreaugrad.models.classifier import CentreCrop, Classifier, cifar10_labels
 
-CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 MEAN = (0.4914, 0.4822, 0.4465)  # of CIFAR-10's training images, per channel, values in [0, 1]
 STD = (0.2023, 0.1994, 0.2010)  # those of the published experiments: lengths compare with theirs
 VIEW = CentreCrop((32, 32), (32, 32), MEAN, STD)
@@ -77,11 +76,7 @@ def resnet18_softplus(name: str, weights: str | Path | None, labels: list[str] |
     if weights is None and name.endswith("_cifar10"):
         weights = shipped_weights(name, "moreaugrad train cifar10 --data FOLDER --out FILE")
     network = build_network(ResNet18, weights, labels, {"activation": str, "beta": float, "width": int})
-    return Classifier(network, VIEW, name, labels or class_names(network.fc.out_features))
-
-
-def class_names(classes: int) -> Sequence[str] | None:
-    return CIFAR10 if classes == len(CIFAR10) else None
+    return Classifier(network, VIEW, name, labels or cifar10_labels(network.fc.out_features))
 
 
 def _stage(before: int, after: int, stride: int, activation: str, beta: float) -> nn.Sequential:
