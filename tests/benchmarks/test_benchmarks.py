@@ -36,7 +36,7 @@ DATA = {
     "derivative",
 }
 
-SLOW = {"derivative"}  # starts several processes
+SLOW = {"derivative", "quality"}  # several processes, or many gradients
 
 
 def test_every_benchmark_has_a_small_version():

@@ -230,7 +230,7 @@ def test_peak_memory_does_not_grow_with_the_steps_of_the_solver(mode):
         assert done.returncode == 0, done.stderr
         return float(done.stdout)
 
-    assert abs(peak(200) - peak(25)) < 60  # MB, where a graph would take 1,400 more
+    assert abs(peak(100) - peak(20)) < 60  # MB, where a graph would take 640 more
 
 
 def test_the_covariance_form_sees_a_kink():
