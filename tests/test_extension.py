@@ -180,7 +180,8 @@ def command(*arguments):
 def test_members_reach_the_command_line(options, photo, tmp_path):
     first, *rest = options.split()
     command(first, photo, "--model", "two_colours", "--target", "1", *rest, "--out", str(tmp_path / "out"), "--quiet")
-    assert list((tmp_path / "out").rglob("*.json*"))
+    written = "*.npz" if first == "explain" else "*.json*"
+    assert list((tmp_path / "out").rglob(written))
 
 
 def test_members_are_listed(tmp_path):

@@ -94,7 +94,7 @@ def listed(name: str, given: Any) -> Sequence[Any]:
 
 
 def steps(total: int | None, samples: int) -> int:
-    """How many steps a budget pays for; a solver on its own, told nothing, has 800."""
+    """How many steps a budget pays for; a solver without one has 800."""
     total = 800 if total is None else total
     at_least("budget", total, 1)
     if total < samples:
