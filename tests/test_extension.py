@@ -1,6 +1,7 @@
 """Members from outside the package: one file and one `register` each, in Python, on the command line, in `certify`."""
 
 import importlib
+import inspect
 import json
 import math
 import subprocess
@@ -279,3 +280,77 @@ def test_installed_plugins_are_loaded_at_the_first_unknown_name_and_a_broken_one
     with pytest.warns(UserWarning, match="'broken' .* cannot be loaded: no such thing"):
         assert mg.MoreauGrad(network(), prior="from_a_plugin").prior.ridge == 0.1
     assert asked == ["moreaugrad.plugins"]
+
+
+class Follows(ElasticNet):
+    """A prior that depends on the image."""
+
+    convex = True
+
+    def for_batch(self, x):
+        return type(self)(ridge=float(x.mean()))
+
+
+@dataclass(frozen=True, eq=False)
+class FollowsByMethod(mg.MoreauGrad):
+    def make_prior(self, call):
+        return ElasticNet(ridge=float(call.x.mean()))
+
+
+@pytest.mark.parametrize("kind", ["prior", "method"])
+def test_a_certificate_speaks_of_the_prior_that_was_found_at_its_input(kind):
+    options = {"eta": 0.05, "rho": 0.5, "smoothing": None, "budget": 2000}
+    method = mg.MoreauGrad(quadratic, prior=Follows(), **options)
+    if kind == "method":
+        method = FollowsByMethod(quadratic, **options)
+    found = certify(method)
+    held = found.method
+    torch.testing.assert_close(held.attribute(X[:1], 1), method.attribute(X[:1], 1))
+    far = X[:1] + 3  # another prior there, but not for the certificate
+    assert not torch.allclose(held.attribute(far, 1), method.attribute(far, 1), rtol=1e-3)
+    way = torch.randn(X[:1].shape, dtype=X.dtype, generator=torch.Generator().manual_seed(3))
+    assert found.violations(held.attribute(X[:1] + 0.01 * way / way.norm(), 1)[0], error=1e-6) == ()
+
+
+def test_a_method_that_overrides_attribute_is_not_certified():
+    class Other(mg.SparsifiedSmoothGrad):
+        def attribute(self, *args, **options):
+            return super().attribute(*args, **options)
+
+    with pytest.raises(TypeError, match="got Other, which overrides attribute"):
+        mg.certify(Other(network(), sigma=0.5), X[:1], 1, 0.01)
+
+
+def test_labels_of_each_image_follow_their_image_in_blocks(monkeypatch):
+    labels = torch.stack([(torch.arange(64).view(8, 8) + i) % (3 + i) for i in range(2)])
+    square = torch.arange(64).view(8, 8)[:2].repeat(4, 1)  # one map for all, of any height
+    methods = [mg.MoreauGrad(network(), prior=mg.Group(each), sparsity=0.5, budget=64) for each in (labels, square)]
+    whole = [method.attribute(X, 1) for method in methods]
+    monkeypatch.setattr("moreaugrad.methods.base.safe_block", lambda x: 1)
+    for method, wanted in zip(methods, whole, strict=True):
+        assert torch.equal(method.attribute(X, 1), wanted)
+
+
+def test_a_solver_needs_run_alone_and_is_used_on_a_path():
+    calls = []
+
+    class Own:
+        def run(self, problem, watch=None):
+            calls.append(problem.keep)
+            return mg.ProximalGradient(budget=20).run(problem)
+
+    mg.MoreauGrad(network(), smoothing=None, solver=Own()).attribute(X, 1)
+    mg.SparseMoreauGrad(network(), sparsity=[0.1, 0.5], solver=Own(), budget=40).attribute(X, 1)
+    assert calls == [None, 0.1, 0.5]
+
+
+def test_constructors_show_their_options():
+    assert list(inspect.signature(mg.MoreauGrad).parameters)[:4] == ["forward_func", "rho", "eta", "sparsity"]
+    assert "samples" in inspect.signature(mg.METHODS["smoothgrad"]).parameters
+
+
+def test_a_network_prepared_in_inference_mode_can_be_explained_outside():
+    net = network()
+    with torch.inference_mode():
+        ready = mg.prepare(mg.prepare(net), X)
+    assert mg.SmoothGrad(ready, samples=4).attribute(X, 1).isfinite().all()

@@ -34,6 +34,7 @@ def __getattr__(name: str) -> Any:
 
 def _old_slope(mode: str = "implicit", *sizes: Any, **options: Any) -> Any:
     """Slope(mode, ...), which is now a class per mode."""
-    from moreaugrad.envelope.derivative import DERIVATIVES
+    from moreaugrad.envelope.derivative import DERIVATIVES, parse_derivative
 
+    parse_derivative(mode)  # refuses an unknown one
     return DERIVATIVES[mode](*sizes, **options)

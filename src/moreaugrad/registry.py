@@ -66,7 +66,7 @@ class Entry:
         return inspect.signature(self.load())
 
     def __getattribute__(self, name: str) -> Any:
-        # help() and editors then show the member's own documentation
+        # editors and inspect.getdoc then show the member's own documentation
         return self.load().__doc__ if name == "__doc__" else object.__getattribute__(self, name)
 
 
@@ -89,9 +89,9 @@ class Table(Mapping[str, Entry]):
         self._entries = entries
 
     def __getitem__(self, name: str) -> Entry:
-        if name not in self._entries:
-            load_plugins()
         try:
+            if name not in self._entries:
+                load_plugins()
             return self._entries[name]
         except (KeyError, TypeError):
             raise unknown(self.what, name, list(self._entries)) from None
@@ -114,7 +114,8 @@ class Table(Mapping[str, Entry]):
     def add(self, name: str, member: Any, **about: Any) -> None:
         """Adds a member under a name that is free."""
         taken = self._entries.get(name)
-        if taken is not None and taken.member is not member:
+        again = taken is not None and taken.path == f"{member.__module__}:{member.__qualname__}"  # a cell run twice
+        if taken is not None and not again:
             raise ValueError(
                 f"the name of a {self.what} must be free, got {name!r}, which is {taken.path}; choose another name"
             )
@@ -169,7 +170,7 @@ def register(kind: str, name: str, **about: Any) -> Callable[[Member], Member]:
 def _check_member(kind: str, member: Any) -> None:
     """Refuses a member that breaks the protocol of its kind."""
     if kind in ("metric", "model"):
-        if not callable(member):
+        if not callable(member) or not hasattr(member, "__qualname__"):
             raise TypeError(f"a {kind} must be a function, got {member!r}")
         return
     if not isinstance(member, type):

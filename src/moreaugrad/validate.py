@@ -25,15 +25,25 @@ class CheckedOptions(type):
     if not TYPE_CHECKING:  # else the signature of the class would be lost
 
         def __call__(cls, *args, **options):
-            known = list(inspect.signature(cls.__init__).parameters)[1:]
+            parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+            if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+                return super().__call__(*args, **options)
+            known = [each.name for each in parameters]
             for old, new in getattr(cls, "renamed_options", {}).items():
                 if old in options and old not in known and new in known:
+                    if new in options:
+                        raise TypeError(f"{old}= is now {new}=, got both; give {new} alone")
                     warnings.warn(f"{old}= is now {new}=; the old name goes in 0.3", DeprecationWarning, stacklevel=2)
                     options[new] = options.pop(old)
             for name in options:
                 if name not in known:
                     raise unknown_option(cls.__name__, name, known)
             return super().__call__(*args, **options)
+
+        @property
+        def __signature__(cls):
+            found = inspect.signature(cls.__init__)
+            return found.replace(parameters=list(found.parameters.values())[1:])
 
 
 def unknown_option(owner: str, name: str, known: Sequence[str]) -> TypeError:

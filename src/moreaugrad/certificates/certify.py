@@ -125,11 +125,12 @@ def _check_call(method: Any, x: Any, epsilon: float, options: CertifyOptions) ->
     if not isinstance(method, FAMILY):
         names = ", ".join(kind.__name__ for kind in FAMILY)
         raise TypeError(f"certify must be given one of {names} or their sparse forms, got {type(method).__name__}")
-    if type(method).compute not in [kind.compute for kind in FAMILY]:
-        raise TypeError(
-            f"certify knows what {FAMILY[0].__name__} and {FAMILY[1].__name__} compute, got {type(method).__name__}, "
-            "which overrides compute; override the prior alone"
-        )
+    for name in ("compute", "attribute", "explain", "_explain", "_in_blocks"):
+        if getattr(type(method), name) not in [getattr(kind, name) for kind in FAMILY]:
+            raise TypeError(
+                f"certify knows what {FAMILY[0].__name__} and {FAMILY[1].__name__} compute, got "
+                f"{type(method).__name__}, which overrides {name}; override the prior alone"
+            )
     if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
         what = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"x must be one tensor, a batch of inputs, got {what}; certify inputs one by one")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -258,7 +258,7 @@ def measure_on_noise(method: MoreauGrad, x: Images, samples: int, estimate: Esti
         delta = prior.prox(u, method.rho * _choose_eta(method, prior, u))
     fresh = estimate(x + space.embed(delta).to(x.dtype), max(2, samples - ROUNDS * few))
     eta = _choose_eta(method, prior, -method.rho * fresh.gradient)  # a share is that of the reported map
-    return _judge(method, prior, delta, eta, fresh)
+    return _judge(method, prior, delta, eta, fresh, on_grid=space.cells is not None)
 
 
 def _choose_eta(method: MoreauGrad, prior: Prior, u: Images) -> Tensor:
@@ -267,12 +267,37 @@ def _choose_eta(method: MoreauGrad, prior: Prior, u: Images) -> Tensor:
     return Envelope(None, prior, method.rho, u, keep=method.share).weight(u)  # type: ignore[arg-type]
 
 
-def _judge(method: MoreauGrad, prior: Prior, delta: Images, eta: Tensor, fresh: Estimate) -> Measurement:
+class HeldPrior:
+    """The prior that was found at one input, which no longer follows the image: what a certificate speaks of."""
+
+    convex = True
+
+    def __init__(self, prior: Prior) -> None:
+        self.prior = prior
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("prior", "for_batch", "take") or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.prior, name)
+
+
+def _hold_prior(method: MoreauGrad, prior: Prior) -> MoreauGrad:
+    """The method with this prior at every input, whatever a subclass or the prior itself would choose there."""
+    options = {each.name: getattr(method, each.name) for each in fields(MoreauGrad)}
+    return MoreauGrad(**options | {"prior": HeldPrior(prior)})
+
+
+def _judge(
+    method: MoreauGrad, prior: Prior, delta: Images, eta: Tensor, fresh: Estimate, on_grid: bool = False
+) -> Measurement:
     if not bool(torch.isfinite(fresh.gradient).all()):
         raise ValueError("the map must be finite to be certified, got NaN or infinity; check the network's outputs")
     residual = float((delta - prior.prox(-method.rho * fresh.gradient, method.rho * eta)).norm()) / method.rho
     frozen: dict[str, Any] = {} if type(prior) is Zero else {"eta": float(eta), "sparsity": None}
-    if type(prior) is Group and prior.labels is not None:
+    known = type(method).make_prior is MoreauGrad.make_prior
+    if not known or (type(prior) not in KNOWN_PRIORS and hasattr(prior, "for_batch")):
+        method = _hold_prior(method, prior)
+    elif type(prior) is Group and prior.labels is not None and not on_grid:
         labels = prior.labels[0]
         frozen |= {"groups": labels} if hasattr(method, "groups") else {"prior": Group(labels)}
     method = replace(method, **frozen)

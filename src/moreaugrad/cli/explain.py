@@ -187,12 +187,11 @@ def demo(*, out: Out = Path("demo"), quiet: Quiet = False) -> int:
 
 def share_options(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """For each method the options that it takes; sparse methods get a default sparsity."""
-    from moreaugrad.methods.options import option_names
+    from moreaugrad.methods.options import takes_option
 
     found: dict[str, dict[str, Any]] = {}
     for name in names:
-        known = option_names(name)
-        found[name] = {key: value for key, value in options.items() if key in known}
+        found[name] = {key: value for key, value in options.items() if takes_option(name, key, options)}
         if "sparse" in METHODS[name].flags and not {"eta", "sparsity"} & set(found[name]):
             found[name]["sparsity"] = 0.05
     for key in options:

@@ -453,6 +453,11 @@ class NoisyMethod(Method):
         default: Smoothing = make()
         if self.smoothing != default:
             raise ValueError(f"smoothing and {', '.join(given)} exclude each other, got both; give one")
+        if "noise_level" in given and "sigma" in given:
+            raise ValueError(
+                "noise_level (relative to each image's range) and sigma (absolute) exclude each other, "
+                f"got noise_level={given['noise_level']} and sigma={given['sigma']}; give one"
+            )
         if 0 in (given.get("noise_level"), given.get("sigma")):
             if "samples" in given:
                 raise ValueError(f"samples must be left out where there is no noise, got samples={given['samples']}")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from moreaugrad.envelope.solvers import SOLVERS, DualAveraging
 from moreaugrad.envelope.solvers.path import PathAveraging
 from moreaugrad.methods import QUALITY
 from moreaugrad.methods.base import Call, NoisyMethod
+from moreaugrad.model.bounded import Bounded
 from moreaugrad.model.hessian import Given
 from moreaugrad.results import Explanation
 from moreaugrad.types import Counts, Images, Prior
@@ -95,7 +97,7 @@ class MoreauGrad(NoisyMethod):
 
     def _set_prior(self) -> None:
         """The prior itself, from its name or from the class."""
-        if callable(vars(type(self)).get("prior")):
+        if any(callable(vars(each).get("prior")) for each in type(self).__mro__):
             raise TypeError(
                 f"{type(self).__name__} must not define prior() as a method: prior is an option now; give prior=..., "
                 "or define make_prior(call)"
@@ -105,7 +107,7 @@ class MoreauGrad(NoisyMethod):
             prior = PRIORS[prior]()
         own = self._own_prior()
         if own is not None:
-            if prior is not None and not isinstance(prior, type(own)):
+            if prior is not None and type(prior) is not type(own):
                 raise ValueError(
                     f"{type(self).__name__} sets its own prior, {type(own).__name__}, got prior={prior!r}; use "
                     "MoreauGrad(forward_func, prior=...) for another"
@@ -135,13 +137,14 @@ class MoreauGrad(NoisyMethod):
 
     def make_prior(self, call: Call) -> Prior:
         """The prior of a batch: groups, for example, follow the images."""
-        for_batch = getattr(self.prior, "for_batch", None)
-        found: Any = self.prior if for_batch is None else for_batch(call.x)
-        return found  # type: ignore[no-any-return]
+        prior: Any = self.prior
+        if isinstance(prior, Group) and np.ndim(prior.groups) == 3:  # labels of each image
+            prior = replace(prior, groups=call.part(prior.groups))
+        return prior.for_batch(call.x) if hasattr(prior, "for_batch") else prior  # type: ignore[no-any-return]
 
     def _certified_rho(self) -> float:
         """theta/lam with theta = 1/2, where a range and sigma are known; `certify` knows more ways."""
-        bounds = getattr(self.forward_func, "bounds", None) if self.score == "logit" else None
+        bounds = self.forward_func.bounds if isinstance(self.forward_func, Bounded) and self.score == "logit" else None
         bounds = (0.0, 1.0) if self.score == "prob" else bounds
         sigma = self.smoothing.sigma if self.smoothing is not None and not self.smoothing.fixed else None
         if bounds is None or sigma is None:
@@ -190,7 +193,8 @@ class MoreauGrad(NoisyMethod):
         chosen = self.solver or ("dual_averaging" if random else "proximal_gradient")
         solver: Any = SOLVERS[chosen]() if isinstance(chosen, str) else chosen
         given = {"budget": self.spendable, "relative_error": self.relative_error}
-        return replace(solver, **{key: value for key, value in given.items() if getattr(solver, key, 0) is None})  # type: ignore[no-any-return]
+        missing = {key: value for key, value in given.items() if getattr(solver, key, 0) is None}
+        return replace(solver, **missing) if missing else solver  # type: ignore[no-any-return]
 
     def has_convergence_delta(self) -> bool:
         return True
@@ -216,7 +220,8 @@ class MoreauGrad(NoisyMethod):
         """A path is solved as one where its gradients are noisy; else point by point."""
         problem = self._problem(call, *points[0])
         solver = self.make_solver(problem.score.random)
-        if isinstance(solver, DualAveraging) and problem.score.random:
+        own = self.solver not in (None, "dual_averaging") or self.relative_error is not None
+        if isinstance(solver, DualAveraging) and problem.score.random and not own:
             together = PathAveraging(solver.budget).run(problem, points, call.watch)
             if together is not None:
                 return [_result(problem, solution) for solution in together]
@@ -276,9 +281,6 @@ class GroupSparseMoreauGrad(MoreauGrad):
 
     def _own_prior(self) -> Prior:
         return Group(self.groups)
-
-    def make_prior(self, call: Call) -> Prior:
-        return Group(call.part(self.groups)).for_batch(call.x)
 
 
 def _result(problem: Envelope, solution: Solution) -> Explanation:

@@ -38,6 +38,18 @@ def make_method(name: str, model: Any, options: Mapping[str, Any]) -> Method:
     return made
 
 
+def takes_option(name: str, option: str, options: Mapping[str, Any]) -> bool:
+    """Whether an option that several methods share is meant for this one.
+
+    A weight or sparsity needs a prior, and a method that sets its own prior takes no other.
+    """
+    own_prior = "sparse" in METHODS[name].flags
+    if option == "prior" and own_prior:
+        return False
+    needs_prior = option in ("eta", "sparsity") and "prior" in option_names(name)
+    return option in option_names(name) and (own_prior or not needs_prior or "prior" in options)
+
+
 def option_names(name: str) -> list[str]:
     """The flat options that a method takes."""
     found = [each.name for each in option_fields(METHODS[name].load()) if each.init]

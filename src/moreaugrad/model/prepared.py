@@ -167,7 +167,7 @@ class Engine:
         self.made_of, self.compiled, self.proven = now, False, False
         self.body, self.cast, self.auto = None, None, None
         self.graphs.clear()
-        with torch.no_grad(), numerics(self.precision, inputs[0].is_cuda):
+        with torch.inference_mode(False), torch.no_grad(), numerics(self.precision, inputs[0].is_cuda):
             fits = self._choose_body(inputs, arguments)
         if not fits:
             log.warning("%s changes what the model says; continuing in float32", self.precision)
@@ -267,7 +267,7 @@ class Engine:
 
 @dataclass(eq=False)
 class Prepared:
-    """A network made ready once for many maps: accepted wherever a network is, and shared by all that are given it.
+    """A network made ready once for many maps: methods, attacks and `certify` take it in place of the network.
 
     Made by `prepare`. A method that is given a plain network makes its own.
 
@@ -332,6 +332,9 @@ def prepare(
         torch.Size([2, 3, 16, 16])
     """
     validate.flag("compile", compile)
+    if precision is not None:
+        validate.one_of("precision", precision, dict.fromkeys(PRECISIONS))
+    model = model.forward if isinstance(model, Prepared) else model
     made = Prepared(model, precision, compile)
     if inputs is not None:
         given = tuple(each.detach()[:PROBED] for each in validate.inputs(inputs))

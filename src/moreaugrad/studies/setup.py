@@ -19,7 +19,7 @@ from moreaugrad.attacks.map_attack import MapAttack
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.envelope.derivative import parse_derivative
 from moreaugrad.methods.base import Method
-from moreaugrad.methods.options import make_method, option_names
+from moreaugrad.methods.options import make_method, option_names, takes_option
 from moreaugrad.metrics import METRICS, Metric
 from moreaugrad.registry import unknown
 from moreaugrad.types import Flags, PerImage
@@ -151,6 +151,8 @@ def assign_options(
         owner, _, option = typed.rpartition(".")
         for known, given in zip(families, found, strict=True):
             takers = [name for name in known if option in known[name] and owner in ("", name)]
+            if not owner and known is families[0]:  # each option by itself decides what it is meant for
+                takers = [name for name in takers if takes_option(name, option, options)]
             for name in takers:
                 given[name][option] = value
             if takers:
