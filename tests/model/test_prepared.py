@@ -247,7 +247,7 @@ def test_a_compiled_map_is_the_same_map():
     wanted = mg.SmoothGrad(network(), mg.Smoothing(samples=16)).attribute(X, 1)
     method = mg.SmoothGrad(network(), mg.Smoothing(samples=16), compile=True)
     found = method.attribute(X, 1)
-    assert next(iter(method._engines.values())).compiled
+    assert next(iter(method.prepared._engines.values())).compiled
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
     assert torch.equal(method.attribute(X, 1), found)
 
