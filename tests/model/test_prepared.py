@@ -72,15 +72,17 @@ def test_an_output_that_is_read_beside_the_norm_keeps_its_map():
     torch.testing.assert_close(many(net).attribute(X, 1), plain_gradient(net, X, 1), rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("change", ["weights", "data", "swapped", "statistics", "layer", "attribute"])
+@pytest.mark.parametrize(
+    "change", ["weights", "data", "swapped", "statistics", "layer", "attribute", "stride", "function"]
+)
 def test_a_model_that_changed_between_two_calls_is_seen_anew(change):
     class Scaled(nn.Module):
         def __init__(self):
             super().__init__()
-            self.net, self.scale = network(), 1.0
+            self.net, self.scale, self.act = network(), 1.0, torch.asinh
 
         def forward(self, x):
-            return self.net(x) * self.scale
+            return self.act(self.net(x)) * self.scale
 
     model = Scaled().eval()
     method = many(model)
@@ -97,6 +99,10 @@ def test_a_model_that_changed_between_two_calls_is_seen_anew(change):
         model.net[1].running_var.mul_(4.0)
     elif change == "layer":
         model.net[5] = nn.Tanh()
+    elif change == "stride":
+        model.net[3].stride = (2, 2)
+    elif change == "function":
+        model.act = torch.sin
     else:
         model.scale = 3.0
     second = method.attribute(X, 1)

@@ -366,12 +366,21 @@ def fingerprint(forward: ForwardFunc) -> Any:
     layers = [
         (
             id(module),
-            [(key, value) for key, value in vars(module).items() if isinstance(value, int | float | str)],
+            [(key, _plain(value)) for key, value in vars(module).items()],
             [list(vars(module).get(kind, ())) for kind in HOOKS],
         )
         for module in forward.modules()
     ]
     return weights, values, layers
+
+
+def _plain(value: Any) -> Any:
+    """What tells whether an attribute of a layer has changed; None for what a forward pass may leave there."""
+    if isinstance(value, int | float | str):
+        return value
+    if isinstance(value, tuple) and all(isinstance(each, int | float | str | None) for each in value):
+        return value  # such as a stride
+    return id(value) if callable(value) else None
 
 
 def _fast(x: Tensor) -> Tensor:
