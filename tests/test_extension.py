@@ -185,6 +185,14 @@ def test_members_reach_the_command_line(options, photo, tmp_path):
     assert list((tmp_path / "out").rglob(written))
 
 
+def test_a_metric_reaches_the_command_line(photo, tmp_path):
+    terms = "--methods smoothgrad --attacks topk --norms 1 --metrics largest_gap --budget 4 --attack-budget 4 --steps 1"
+    command("robustness", photo, "--model", "two_colours", *terms.split(), "--out", str(tmp_path / "out"), "--quiet")
+    header, *rows = (tmp_path / "out" / "rows.csv").read_text().splitlines()
+    column = header.split(",").index("largest_gap")
+    assert float(rows[-1].split(",")[column]) > 0
+
+
 def test_members_are_listed(tmp_path):
     assert "input_times_gradient" in json.dumps(json.loads(command("methods", "--json").stdout))
 
