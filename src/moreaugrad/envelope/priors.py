@@ -108,7 +108,7 @@ class Group:
 
     groups: Any = 16
     labels: Int[Tensor, "rows d"] | None = field(default=None, repr=False)  # of each flattened entry; one row for all
-    counts: tuple[int, ...] = ()  # groups of each row, numbered from 0 without gaps
+    counts: tuple[int, ...] = field(default=(), repr=False)  # groups of each row, numbered from 0 without gaps
 
     def for_batch(self, x: Images) -> Group:
         """The same prior with the groups of these images."""
