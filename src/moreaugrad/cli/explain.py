@@ -87,7 +87,8 @@ def explain(  # noqa: PLR0913
         explainer = Explainer(classifier, name, given)
         chosen = class_number(target, classifier)
         with ResultsFolder(out) as folder:
-            mine = [path for path in paths if str(path) in images or not folder.owns(path)]
+            named = set(map(Path, images))
+            mine = [path for path in paths if path in named or not folder.owns(path)]
             jobs = make_jobs(mine, chosen, explainer, out)
             size = BATCH.get(classifier.device.type, 1)
             if size > 1 and len(jobs) >= MANY and not explainer.method.once:
