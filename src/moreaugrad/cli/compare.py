@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 DEMO: dict[str, dict[str, Any]] = {
     "gradient": {},
     "moreau": {"budget": 192},
-    "sparse_moreau": {"budget": 288, "sparsity": 0.05},
-    "group_sparse_moreau": {"budget": 192, "sparsity": 0.15},
+    "sparse_moreau": {"budget": 288},
+    "group_sparse_moreau": {"budget": 192},
 }
 
 MethodNames = Annotated[
@@ -55,7 +55,7 @@ def compare(
 ) -> int:
     """Draw methods side by side, each on its own scale, as OUT/<image>_compare.png.
 
-    An option goes to the methods that take it. Sparse methods keep 5 % unless --eta or --sparsity is given.
+    An option goes to the methods that take it.
     """
     given = options.given()
     usable = [name for name, each in METHODS.items() if "network" in given or "trained" not in each.flags]
@@ -143,14 +143,12 @@ def demo(*, out: Out = Path("demo"), quiet: Quiet = False) -> int:
 
 
 def share_options(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """For each method the options that it takes; sparse methods get a default sparsity."""
+    """For each method the options that it takes."""
     from moreaugrad.methods.options import takes_option
 
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         found[name] = {key: value for key, value in options.items() if takes_option(name, key, options)}
-        if "sparse" in METHODS[name].flags and not {"eta", "sparsity"} & set(found[name]):
-            found[name]["sparsity"] = 0.05
     for key in options:
         if not any(key in own for own in found.values()):
             typed = "mask-network" if key == "network" else key.replace("_", "-")

@@ -244,8 +244,7 @@ def as_json(record: Record, file: str, explainer: Explainer) -> dict[str, Any]:
         return found | {"error": record.error}
     numbers: dict[str, Any] = {"score": one.score, "entries_kept": one.kept, "pixels_kept": one.pixels_kept}
     numbers |= {
-        name: getattr(one, name, None)
-        for name in ("eta", "envelope", "residual", "relative_error", "converged", "gradients")
+        name: getattr(one, name) for name in ("eta", "envelope", "residual", "relative_error", "converged", "gradients")
     }
     found |= {"target": record.target, "label": record.label}
     found |= {name: _number(value) for name, value in numbers.items()} | {"seed": one.seed}
@@ -255,7 +254,9 @@ def as_json(record: Record, file: str, explainer: Explainer) -> dict[str, Any]:
 
 
 def describe(record: Record) -> str:
-    """What was explained, and how much of the image the map keeps."""
+    """What was explained, how much of the image the map keeps, and how well it is known."""
+    from moreaugrad.results import describe_accuracy
+
     one = record.explanation
     assert one is not None
     named = f"{record.label} (class {record.target})" if record.label else f"class {record.target}"
@@ -263,9 +264,7 @@ def describe(record: Record) -> str:
     if one.score is not None:
         parts.append(f"score {float(one.score):.3g}")
     parts.append(f"{100 * float(one.kept):.3g} % of entries, {100 * float(one.pixels_kept):.3g} % of pixels")
-    if one.converged is not None and not bool(one.converged):
-        parts.append("not converged")
-    return ", ".join(parts)
+    return ", ".join([*parts, *describe_accuracy(one)])
 
 
 def _number(value: Any) -> float | bool | None:
