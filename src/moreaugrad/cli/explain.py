@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moreaugrad.cli.index_page import INDEX, write_index
+from moreaugrad.cli.index_page import write_index
 from moreaugrad.cli.jobs import Job, make_jobs
 from moreaugrad.cli.options import (
     ImageFiles,
@@ -132,8 +132,9 @@ class FolderRun:
             code, reason = SOME_FAILED, str(error)
         finally:
             gc.unfreeze()
-        with self.interruption.held(), suppress(OSError):
-            write_index(self.folder)
+        page = None
+        with self.interruption.held(), suppress(OSError):  # as when the disk is full
+            page = write_index(self.folder)
         counts = {"done": self.done, "failed": self.failed, "skipped (done before)": self.skipped}
         found = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "done")
         found += f", {time.perf_counter() - self.began:.1f} s"
@@ -143,7 +144,7 @@ class FolderRun:
             self.terminal.error(f"{reason}: {found}, {left} of {len(jobs)} left -> {self.folder.path}; {again}")
             return code
         if len(jobs) > self.failed or self.failed > 1:  # one image that failed has been told of
-            self.terminal.say(f"{found} -> {self.folder.path / INDEX}")
+            self.terminal.say(f"{found} -> {page or self.folder.path}")
         return ALL_DONE if not self.failed else NOTHING_DONE if self.failed == len(jobs) else SOME_FAILED
 
     def _skip_done(self, jobs: Sequence[Job]) -> list[Job]:
@@ -202,7 +203,7 @@ class FolderRun:
                 self.folder.release(job.identity)
                 self.done, self.failed = self.done + (not record.error), self.failed + bool(record.error)
         except OSError as error:
-            raise _NotWritten(f"results of {job.file} cannot be written to {self.folder.path} ({error})") from error
+            raise _NotWritten(f"results of {job.file} cannot be written: {error.strerror or error}") from error
         self.terminal.result(json.dumps(line, ensure_ascii=False))
         if record.error is not None:
             self.terminal.error(f"{job.file}: {record.error}")
