@@ -15,6 +15,7 @@ from PIL import Image
 
 from moreaugrad import Explanation
 from moreaugrad.api import Explainer
+from moreaugrad.cli import explain
 from moreaugrad.cli.app import main
 from moreaugrad.cli.results_folder import ResultsFolder
 
@@ -44,6 +45,21 @@ def test_a_run_goes_on_where_another_stopped(folder, run):
     assert code == 0
     assert [json.loads(line)["key"] for line in out.splitlines()] == ["a", "bad", "b[1]"]  # one each, done or not
     assert [line["key"] for line in records()] == ["a", "bad", "bad", "b[1]"]
+
+
+def test_batches_leave_out_what_is_done_and_survive_a_bad_image(folder, run, monkeypatch):
+    for number in range(5):
+        pixels = np.random.default_rng(number).integers(0, 256, (9, 9, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(f"p{number}.png")
+    names = ["p0.png", "bad.png", *(f"p{number}.png" for number in range(1, 5))]
+    run("explain", *names, *SMALL, "--out", "single")
+    monkeypatch.setattr(explain, "BATCH", {"cpu": 3})
+    assert run("explain", "p2.png", *SMALL)[0] == 0
+    assert run("explain", *names, *SMALL)[0] == 1
+    assert [line["key"] for line in records()] == ["p2", "p0", "bad", "p1", "p3", "p4"]
+    for number in range(5):
+        one, other = (Explanation.load(f"{out}/p{number}.sparse_moreau").map for out in ("single", "maps"))
+        assert torch.allclose(one, other, atol=1e-5)
 
 
 def test_no_resume_explains_again_into_the_same_files(folder, run):

@@ -13,7 +13,7 @@ import warnings
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,7 +76,6 @@ def explain(  # noqa: PLR0913
     endings = [each for each in choose_endings(formats) if pictures or each != "png"]
     from moreaugrad.api import Explainer
     from moreaugrad.data.images import find_images
-    from moreaugrad.model.prepared import MANY
 
     terminal = Terminal(quiet, json)
     terminal.hear_warnings()
@@ -90,11 +89,8 @@ def explain(  # noqa: PLR0913
             named = set(map(Path, images))
             mine = [path for path in paths if path in named or not folder.owns(path)]
             jobs = make_jobs(mine, chosen, explainer, out)
-            size = BATCH.get(classifier.device.type, 1)
-            if size > 1 and len(jobs) >= MANY and not explainer.method.once:
-                explainer = Explainer(classifier, name, {"compile": True} | given)
             run = FolderRun(folder, explainer, endings, terminal, interruption, again=not resume)
-            return run.explain(jobs, size)
+            return run.explain(jobs, BATCH.get(classifier.device.type, 1))
 
 
 def choose_endings(formats: str) -> list[str]:
@@ -163,6 +159,10 @@ class FolderRun:
         self.terminal.result(json.dumps(self.folder.records[identity], ensure_ascii=False))
 
     def _work(self, jobs: Sequence[Job], size: int, total: int) -> None:
+        from moreaugrad.model.prepared import MANY
+
+        if size > 1 and len(jobs) >= MANY and not self.explainer.method.once:
+            self.explainer = replace(self.explainer, options={"compile": True} | dict(self.explainer.options))
         queue = deque(jobs)
         while queue:
             some = self._claim(queue, size)
