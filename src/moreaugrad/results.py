@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
@@ -13,10 +13,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad.files import read_npz, with_ending, write_npz
+from moreaugrad.source import InputSource
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from moreaugrad.plotting.explanation import Drawing
+    from moreaugrad.plotting.figures import Picture
 
 Maps: TypeAlias = Images | tuple[Tensor, ...]  # a tuple where the inputs were one
 Option: TypeAlias = str | float | int | None
@@ -56,6 +60,7 @@ class Explanation:
         coarse: the map at the resolution of the layer it was read from (N, h, w).
         seed: of the noise.
         method, options: name of the method and the options it ran with.
+        source: the inputs, the photos they were made from and the names of the classes, for drawing.
 
     Example:
         >>> found = mg.MoreauGrad(net, rho=0.1).explain(x)
@@ -79,6 +84,12 @@ class Explanation:
     seed: int | None = None
     method: str = ""
     options: Mapping[str, Option] = field(default_factory=dict)
+    source: InputSource | None = None
+
+    @property
+    def labels(self) -> list[str | None]:
+        """Name of the class that was explained in each image, None where it has none."""
+        return [None if self.source is None else self.source.label(each) for each in self._targets()]
 
     @property
     def kept(self) -> PerImage:
@@ -98,7 +109,8 @@ class Explanation:
         target = self.target
         if isinstance(target, list) or (isinstance(target, Tensor) and target.numel() > 1):  # else one serves all
             target = target[rows]
-        return replace(replace(self, target=None)._with_tensors(lambda tensor: tensor[rows]), target=target)
+        some = replace(self, target=None)._with_tensors(lambda tensor: tensor[rows])
+        return replace(some, target=target, source=None if self.source is None else self.source.take(rows))
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
@@ -112,14 +124,15 @@ class Explanation:
 
     def to(self, device: torch.device | str) -> Explanation:
         """A copy with every tensor on another device."""
-        return self._with_tensors(lambda tensor: tensor.to(device))
+        moved = self._with_tensors(lambda tensor: tensor.to(device))
+        return replace(moved, source=None if self.source is None else self.source.to(device))
 
     def cpu(self) -> Explanation:
         """A copy with every tensor on the CPU."""
         return self.to("cpu")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write one .npz without pickle, whole or not at all. Half precisions are stored as float32.
+        """Write one .npz without pickle, whole or not at all. Half precisions become float32, images 8-bit RGB.
 
         Args:
             path: file to write; `.npz` is added where it is missing.
@@ -127,7 +140,8 @@ class Explanation:
         Returns:
             The path of the file.
         """
-        return write_npz(with_ending(path, ".npz"), vars(self))
+        source = {} if self.source is None else self.source.store(self._targets())
+        return write_npz(with_ending(path, ".npz"), vars(self) | source)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Explanation:
@@ -148,41 +162,85 @@ class Explanation:
             torch.Size([1, 3, 8, 8])
         """
         found = Path(path)
-        return cls(**read_npz(found if found.is_file() else with_ending(path, ".npz")))
+        values = read_npz(found if found.is_file() else with_ending(path, ".npz"))
+        inputs = values.pop("source_inputs", None)
+        source = None if inputs is None else InputSource.restore(values["source"], inputs)
+        return cls(**values | {"source": source})
 
-    def show(self, image: Any = None, signed: bool = False, index: int = 0) -> Figure:
-        """Draw one image: the input if given, its map, and an overlay of both.
+    def show(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        index: int = 0,
+        image: Any = None,
+        whole: bool = False,
+        signed: bool = False,
+        names: Sequence[Any] | None = None,
+        kind: str | Sequence[str | None] | None = None,
+    ) -> Figure:
+        """Draw one image, its map, and an overlay of both; other inputs by their kind.
+
+        A notebook shows the figure at once. In a script it is returned, and opens with `plt.show()` where pyplot was
+        imported before; with a `path` it is saved.
 
         Args:
-            image: the picture as the model saw it, before normalisation: RGB, of the map's height and width; a
-                batch (N, 3, H, W) is indexed. None: the map alone.
-            signed: draw the sum over the channels in red and blue instead of the sum of absolute values.
+            path: file to write, .png, .pdf or .svg; None: only shown.
             index: which image of the batch.
+            image: another picture than the one that was explained: a path, PIL image, array (H, W, 3) or tensor
+                (3, H, W) in [0, 1]; a batch (N, 3, H, W) is indexed. It is as the model saw it, or an original that
+                the model's preprocessing can cut.
+            whole: draw on the whole photo instead of the part that the model saw.
+            signed: draw the sum over the channels in red and blue instead of the sum of absolute values.
+            names: of the columns of a row, or the tokens of a text; for several inputs a list with one entry each.
+            kind: "image" (C, H, W), "film" (C, T, H, W), "signal" (C, T), "tokens" (T, D) or "row"; None: by shape.
 
         Returns:
-            A matplotlib figure; maps without pixels (table rows, token embeddings) are drawn as bars.
+            A matplotlib figure.
 
         Example:
-            >>> figure = mg.Explanation(map=torch.rand(2, 3, 8, 8)).show(torch.rand(3, 8, 8), index=1)
+            >>> figure = mg.explain(net, photo, "gradient").show("map.png")
             >>> [axes.get_title() for axes in figure.axes[:3]]
             ['input', 'map', 'overlay']
+            >>> row = mg.Explanation(map=torch.tensor([[0.1, -0.7]]))
+            >>> figure = row.show(names=["age", "income"], signed=True)
         """
-        from moreaugrad.plotting import pictures  # on use: results can be computed without matplotlib
+        from moreaugrad.plotting import explanation, figures, pictures  # on use: results need no matplotlib
 
+        photos = () if self.source is None else self.source.photos
+        file = None if path is None else figures.check_path(path, [each.file for each in photos])
+        if isinstance(image, Tensor) and image.ndim == 4:
+            image = image[index]
+        drawing = explanation.Drawing(image=image, whole=whole, signed=signed, names=names, kind=kind)
+        figure = self._draw(index, drawing)
+        if file is None:
+            figures.present(figure)
+        else:
+            pictures.write(figure, file)
+        return figure
+
+    def _repr_png_(self) -> bytes:
+        """What a notebook shows for a cell that ends in an explanation: its first images."""
+        from moreaugrad.plotting import explanation
+
+        several = len(self) > 1 and isinstance(self.map, Tensor) and self.map.ndim == 4
+        return (self._draw_batch() if several else self._draw(0, explanation.Drawing()))._repr_png_()
+
+    def _draw(self, index: int, drawing: Drawing) -> Picture:
         one = self[index]
-        parts = _parts(one.map)
-        if len(parts) > 1:
-            raise ValueError(
-                f"show draws the map of one input, got a tuple of {len(parts)}; "
-                "draw each with moreaugrad.plotting.pictures.panel or bars"
-            )
         title = " \N{MIDDLE DOT} ".join([self.method or "map", *_facts(one)])
-        if parts[0].ndim == 4:
-            batched = isinstance(image, Tensor) and image.ndim == 4
-            return pictures.panel(image[index] if batched else image, parts[0][0], title, signed)
-        if image is not None:
-            raise ValueError(f"an image needs a map (N, C, H, W), got {tuple(parts[0].shape)}; call show() without it")
-        return pictures.bars(parts[0][0], title, signed)
+        return drawing.draw(_parts(one.map), one.source, title)
+
+    def _draw_batch(self) -> Picture:
+        from moreaugrad.plotting.explanation import MOST_TILES, draw_batch
+
+        some = self[:MOST_TILES]
+        return draw_batch(some.map, some.source, [_facts(each)[0] for each in some], _heading(self))
+
+    def _targets(self) -> list[Any]:
+        """What was explained in each image."""
+        found = self.target.tolist() if isinstance(self.target, Tensor) else self.target
+        many = isinstance(found, list)
+        return [found[0 if len(found) == 1 else i] if many else found for i in range(len(self))]
 
     def _row(self, index: SupportsIndex) -> slice:
         try:
@@ -226,8 +284,8 @@ def _facts(one: Explanation) -> list[str]:
     """What is known about one image and its map, in a few words each."""
     found = []
     if one.target is not None:
-        target = one.target.item() if isinstance(one.target, Tensor) else one.target
-        found.append(f"target {target[0] if isinstance(target, list) else target}")
+        (target,), (label,) = one._targets(), one.labels
+        found.append(f"target {target}" if label is None else f"{label} (class {target})")
     if one.score is not None:
         found.append(f"score {one.score.item():.4g}")
     entries, pixels = (f"{100 * share.item():.3g} %" for share in (one.kept, one.pixels_kept))

@@ -8,96 +8,29 @@ A map is drawn as the sum of its absolute values over the channels, or, signed, 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from textwrap import fill
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.figure import Figure, FigureBase
 from numpy.typing import NDArray
 from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.files import replacing, with_ending
+from moreaugrad.plotting.figures import TITLE, Panel, Picture, compose, make_tiles
+from moreaugrad.plotting.scales import Array, ScaledMap, scale_map
 
-Array: TypeAlias = NDArray[np.float64]
-
-ALL_ZERO = (
-    "map is all zero: eta is above every gradient entry; lower it or use sparsity= "
-    "(without a prior: the score does not change with the input)"
-)
 _COLOURS = {False: "inferno", True: "RdBu_r"}  # by signed
 _BACKDROP = {False: (0.0, 0.5), True: (0.5, 1.0)}  # range of the grey photo under an overlay: dark, signed bright
 _LIFT = 0.3  # where the colours of an overlay begin: what is kept is never black
 _GREY = np.array([0.299, 0.587, 0.114])
 
-
-@dataclass(frozen=True, slots=True)
-class ScaledMap:
-    """One number per pixel, and the size that gets full colour.
-
-    That size is the 99th percentile of all pixels, or the 90th of those that are not zero where that is
-    larger: in a very sparse map the first is zero, or paints nearly all that was kept in one colour.
-    """
-
-    values: Array
-    top: float  # 0 for a map of zeros
-    signed: bool
-
-    @property
-    def heat(self) -> Array:
-        """In [0, 1], signed in [-1, 1]: a multiple of the values, clipped; zero stays zero."""
-        return np.clip(self.values / self.top, -1, 1) if self.top else np.zeros_like(self.values)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.values.shape
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        top = self.top or 1.0
-        return (-top if self.signed else 0.0, top)
-
-
 Tile: TypeAlias = ScaledMap | NDArray[Any]  # a map, or a photo (H, W, 3)
-
-
-class Picture(Figure):
-    """A figure outside pyplot: no global state, nothing to close, and a notebook shows it all the same."""
-
-    def __init__(self, width: float, height: float, title: str = "", dots: float = 100.0) -> None:
-        layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.06)
-        super().__init__(figsize=(width, height), dpi=dots, facecolor="white", layout=layout)
-        if title:
-            self.suptitle(fill(title, int(11 * width)), fontsize=11)  # about eleven letters to the inch
-
-    def tiles(self, rows: int, columns: int) -> list[Axes]:
-        """Axes without ticks or frame, row by row."""
-        found = list(self.subplots(rows, columns, squeeze=False).flat)
-        for axes in found:
-            axes.set_axis_off()
-        return found
-
-    def add_colour_bar(self, drawn: ScaledMap, axes: Axes) -> None:
-        clipped = (np.abs(drawn.values) > drawn.top).any()
-        beyond = ("both" if drawn.signed else "max") if clipped else "neither"
-        bar = self.colorbar(axes.images[0], ax=[axes], extend=beyond, fraction=0.05, pad=0.02, shrink=0.9)
-        bar.set_label("map, summed over channels" if drawn.signed else "|map|, summed over channels", fontsize=9)
-        bar.ax.tick_params(labelsize=8)
-        bar.outline.set_visible(False)
-
-    def _repr_png_(self) -> bytes:
-        stored = BytesIO()
-        self.savefig(stored, format="png")
-        return stored.getvalue()
 
 
 def heat(map: Any, signed: bool = False) -> Array:
@@ -105,51 +38,42 @@ def heat(map: Any, signed: bool = False) -> Array:
     return scale_map(map, signed).heat
 
 
-def panel(image: Any, map: Any, title: str = "", signed: bool = False) -> Figure:
+def panel(image: Any, map: Any, title: str = "", signed: bool = False) -> Picture:
     """Input, map with a colour bar in its own units, and overlay; without an image the map alone."""
     drawn = scale_map(map, signed)
+    return compose([make_panel(drawn, None if image is None else read_photo(image))], title)
+
+
+def make_panel(drawn: ScaledMap, shown: Array | None = None, name: str = "input") -> Panel:
+    """The same as a part of a figure; `name`: what the input is called."""
     tiles: list[tuple[str, Tile]] = [("map", drawn)]
-    if image is not None:
-        shown = read_photo(image)
-        tiles = [("input", shown), *tiles, ("overlay", overlay(shown, drawn))]
-    figure = Picture(3.7 * len(tiles) + 0.9, _tile_height(drawn, 3.6) + 0.8, title, _dots_per_inch(drawn, 3.6))
-    places = figure.tiles(1, len(tiles))
-    for axes, (name, tile) in zip(places, tiles, strict=True):
-        draw_tile(axes, tile, name)
-    if drawn.top:
-        figure.add_colour_bar(drawn, places[len(places) // 2])
-    return figure
+    if shown is not None:
+        tiles = [(name, shown), *tiles, ("overlay", overlay(shown, drawn))]
+
+    def draw(place: FigureBase) -> None:
+        places = make_tiles(place, 1, len(tiles))
+        for axes, (title, tile) in zip(places, tiles, strict=True):
+            draw_tile(axes, tile, title)
+        if drawn.top:
+            add_colour_bar(place, drawn, places[len(places) // 2])
+
+    return Panel(3.7 * len(tiles) + 0.9, tile_height(drawn, 3.6) + 0.8 - TITLE, draw, dots_per_inch(drawn, 3.6))
 
 
-def grid(tiles: Sequence[tuple[str, Any]], columns: int = 4, title: str = "") -> Figure:
+def grid(tiles: Sequence[tuple[str, Any]], columns: int = 4, title: str = "") -> Picture:
     """Titled tiles side by side: tensors are maps, each on its own scale, anything else (PIL, arrays) is an image."""
     validate.at_least("the number of tiles", len(tiles), 1)
     validate.at_least("columns", columns, 1)
     drawn = [scale_map(tile) if isinstance(tile, Tensor) else read_photo(tile) for _, tile in tiles]
     columns = min(columns, len(tiles))
     rows = -(-len(tiles) // columns)
-    tall = max(_tile_height(each, 2.9) for each in drawn) + 0.3
-    dots = max(_dots_per_inch(each, 2.9) for each in drawn)
+    tall = max(tile_height(each, 2.9) for each in drawn) + 0.3
+    dots = max(dots_per_inch(each, 2.9) for each in drawn)
     figure = Picture(3.0 * columns, rows * tall + (0.9 if title else 0.5), title, dots)
-    for axes, (name, _), each in zip(figure.tiles(rows, columns), tiles, drawn, strict=False):
+    for axes, (name, _), each in zip(make_tiles(figure, rows, columns), tiles, drawn, strict=False):
         draw_tile(axes, each, name)
     if any(isinstance(each, ScaledMap) for each in drawn):
         figure.supxlabel("each map on its own scale: full colour at its 99th percentile", fontsize=9)
-    return figure
-
-
-def bars(map: Any, title: str = "", signed: bool = False) -> Figure:
-    """A map without pixels, (D,) or (T, ...): one bar per position, in units of the map."""
-    found = _to_array(map)
-    values = _scale(found, tuple(range(1, found.ndim)), signed).values
-    figure = Picture(9.0, 3.2, title)
-    axes = figure.subplots()
-    edges = np.arange(values.size + 1) - 0.5
-    for part, colour in ((values.clip(min=0), "tab:red"), (values.clip(max=0), "tab:blue")):
-        axes.stairs(part, edges, fill=True, color=colour)  # one patch, however many bars
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.set(xlabel="position", ylabel="map" if signed else "|map|", xlim=(edges[0], edges[-1]))
-    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 
@@ -168,30 +92,30 @@ def overlay(shown: Array, drawn: ScaledMap) -> NDArray[np.uint8]:
             f"an image must have the height and width of its map, {drawn.shape}, got {shown.shape[:2]}; "
             "pass the picture as the model saw it, after resizing and cropping"
         )
-    opacity = (np.abs(drawn.heat) ** 0.7)[..., None]
-    low, high = _BACKDROP[drawn.signed]
-    backdrop = low + (high - low) * (shown @ _GREY)[..., None]
-    lifted = np.sign(drawn.heat) * (_LIFT + (1 - _LIFT) * np.abs(drawn.heat))
-    colours = colormaps[_COLOURS[drawn.signed]]((1 + lifted) / 2 if drawn.signed else lifted)[..., :3]
-    mixed = (1 - opacity) * backdrop + opacity * colours
+    through = opacity(drawn)[..., None]
+    mixed = (1 - through) * dim(shown, drawn.signed) + through * colour(drawn)
     found: NDArray[np.uint8] = np.rint(255 * mixed.clip(0, 1)).astype(np.uint8)
     return found
 
 
-def scale_map(drawing: Any, signed: bool = False) -> ScaledMap:
-    """A map (C, H, W) or (H, W) with its channels summed, in size or, signed, as they are."""
-    found = _to_array(drawing)
-    if found.ndim not in (2, 3):
-        raise ValueError(f"a map must be (C, H, W) or (H, W) to be drawn, got {found.shape}; take one image, map[i]")
-    return _scale(found if found.ndim == 3 else found[None], (0,), signed)
+def opacity(drawn: ScaledMap) -> Array:
+    """How much of the photo a map covers, in [0, 1]."""
+    found: Array = np.abs(drawn.heat) ** 0.7
+    return found
 
 
-def _to_array(drawing: Any) -> Array:
-    """As float64 on the CPU, where the smallest half-precision sums survive."""
-    tensor = torch.as_tensor(drawing)
-    if tensor.numel() == 0 or tensor.ndim == 0 or tensor.is_complex():
-        raise ValueError(f"a map must hold real numbers to be drawn, got shape {tuple(tensor.shape)}, {tensor.dtype}")
-    return np.asarray(tensor.double().numpy(force=True))
+def colour(drawn: ScaledMap) -> Array:
+    """A map in the colours of an overlay, (H, W, 3)."""
+    lifted = np.sign(drawn.heat) * (_LIFT + (1 - _LIFT) * np.abs(drawn.heat))
+    found: Array = colormaps[_COLOURS[drawn.signed]]((1 + lifted) / 2 if drawn.signed else lifted)[..., :3]
+    return found
+
+
+def dim(shown: Array, signed: bool) -> Array:
+    """A photo as the backdrop of a map: grey, dark or, signed, bright."""
+    low, high = _BACKDROP[signed]
+    found: Array = low + (high - low) * np.repeat((shown @ _GREY)[..., None], 3, -1)
+    return found
 
 
 def read_photo(image: Any) -> Array:
@@ -218,24 +142,13 @@ def read_photo(image: Any) -> Array:
     return np.clip(np.broadcast_to(pixels, (*pixels.shape[:2], 3)), 0, 1)
 
 
-def _scale(found: Array, axes: tuple[int, ...], signed: bool) -> ScaledMap:
-    bad = ~np.isfinite(found)
-    if bad.any():
-        _warn(f"map holds NaN or infinity in {bad.sum()} of {found.size} entries; they are drawn as zero")
-        found = np.where(bad, 0.0, found)
-    elif not found.any():
-        _warn(ALL_ZERO)
-    values: Array = (found if signed else np.abs(found)).sum(axis=axes)
-    if signed and found.any() and not values.any():
-        _warn("the channels of the map cancel in their signed sum; draw it with signed=False")
-    sizes = np.abs(values)
-    kept = sizes[sizes > 0]
-    top = float(max(np.percentile(sizes, 99), np.percentile(kept, 90))) if kept.size else 0.0
-    return ScaledMap(values, top, signed)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=5)  # the caller of heat
+def add_colour_bar(place: FigureBase, drawn: ScaledMap, axes: Axes) -> None:
+    clipped = (np.abs(drawn.values) > drawn.top).any()
+    beyond = ("both" if drawn.signed else "max") if clipped else "neither"
+    bar = place.colorbar(axes.images[0], ax=[axes], extend=beyond, fraction=0.05, pad=0.02, shrink=0.9)
+    bar.set_label("map, summed over channels" if drawn.signed else "|map|, summed over channels", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)
 
 
 def draw_tile(axes: Axes, tile: Tile, title: str) -> None:
@@ -247,12 +160,12 @@ def draw_tile(axes: Axes, tile: Tile, title: str) -> None:
     axes.set_title(title, fontsize=10)
 
 
-def _tile_height(tile: Tile, width: float) -> float:
+def tile_height(tile: Tile, width: float) -> float:
     """In inches; long images get a margin instead of an endless figure."""
     high, wide = tile.shape[:2]
     return width * min(max(high / wide, 1 / 3), 2.0)
 
 
-def _dots_per_inch(tile: Tile, width: float) -> float:
+def dots_per_inch(tile: Tile, width: float) -> float:
     """Enough that a pixel of a large sparse map is not averaged away."""
     return min(max(1.2 * max(tile.shape[:2]) / width, 100.0), 300.0)
