@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from html import escape
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
@@ -63,7 +64,8 @@ def compose(panels: Sequence[Panel], title: str = "") -> Picture:
     figure = Picture(width, sum(each.height for each in panels) + TITLE, title, dots)
     if len(panels) == 1:
         panels[0].draw(figure)
-        figure.html = panels[0].html
+        if panels[0].html is not None:
+            figure.html = f"<p>{escape(title)}</p>{panels[0].html}"
         return figure
     places = figure.subfigures(len(panels), 1, squeeze=False, height_ratios=[each.height for each in panels])
     for number, (panel, place) in enumerate(zip(panels, places.flat, strict=True), 1):
