@@ -46,8 +46,8 @@ class PatchResult(AttackResult):
     plain_share: PerImage | None = field(default=None, kw_only=True)
 
     def _say_more(self) -> str:
-        plain = "" if self.plain_share is None else f"; a patch that does not hide {describe_range(self.plain_share)}"
-        return f"Of the target's map, the patch holds {describe_range(self.share)}{plain}."
+        plain = "" if self.plain_share is None else f", of one that does not hide {describe_range(self.plain_share)}"
+        return f"Share of the target's map inside the patch: {describe_range(self.share)}{plain}."
 
 
 @dataclass(frozen=True, eq=False)
