@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad.batch import relative_error
+from moreaugrad import wording
+from moreaugrad.batch import join_rows, relative_error
 from moreaugrad.files import read_npz, with_ending, write_npz
 from moreaugrad.source import InputSource
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target
@@ -38,8 +39,8 @@ else:
     PerImageOrNone, FlagsOrNone, CountsOrNone = PerImage | None, Flags | None, Counts | None
     CoarseOrNone = Float[Tensor, "n *coarse"] | None
 
-KNOWN = 0.3  # largest relative error of a map that counts as known: maps of two seeds have a cosine near 0.9
 _LISTED = 10  # images in the text of a result
+_NUMBERS = ("score", "envelope", "eta", "residual", "relative_error", "converged", "gradients", "kept", "pixels_kept")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -115,6 +116,11 @@ class Explanation:
         """Share of the pixels with a channel that is not zero (N,); of the entries where there are no pixels."""
         return _share([(part != 0).any(1) if part.ndim == 4 else part != 0 for part in _parts(self.map)])
 
+    @property
+    def finite(self) -> Flags:
+        """Whether the map holds neither NaN nor infinity, (N,)."""
+        return torch.cat([part.isfinite().flatten(1) for part in _parts(self.map)], 1).all(1)
+
     def __len__(self) -> int:
         return len(_parts(self.map)[0])
 
@@ -130,8 +136,8 @@ class Explanation:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        lines = [_heading(self)]
-        lines += [f"  {i}: {_line(self[i])}" for i in range(min(len(self), _LISTED))]
+        listed = enumerate(self[:_LISTED].facts())  # before any number is computed: a batch may be long
+        lines = [_heading(self), *(f"  {i}: {', '.join(wording.describe_map(each))}" for i, each in listed)]
         if len(self) > _LISTED:
             lines.append(f"  ... and {len(self) - _LISTED} more")
         return "\n".join(lines)
@@ -241,14 +247,70 @@ class Explanation:
 
     def _draw(self, index: int, drawing: Drawing) -> Picture:
         one = self[index]
-        title = " \N{MIDDLE DOT} ".join([self.method or "map", *_facts(one)])
+        title = " \N{MIDDLE DOT} ".join([self.method or "map", *wording.describe_image(one.facts()[0])])
         return drawing.draw(_parts(one.map), one.source, title)
 
     def _draw_batch(self) -> Picture:
         from moreaugrad.plotting.explanation import MOST_TILES, draw_batch
 
         some = self[:MOST_TILES]
-        return draw_batch(some.map, some.source, [_facts(each)[0] for each in some], _heading(self))
+        names = [wording.describe_image(each)[0] for each in some.facts()]
+        return draw_batch(some.map, some.source, names, _heading(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is known, as plain numbers and text that JSON takes; without the maps.
+
+        Returns:
+            `method`, `seed`, `shape`, `options`, and `images`: a dictionary each with `target`, `label`, `score`,
+            `kept`, `relative_error` and the other fields. What is not known, NaN and infinity are None.
+
+        Example:
+            >>> found = mg.Gradient(net).explain(x, target=3).to_dict()
+            >>> found["method"], found["images"][1]["target"], found["images"][1]["kept"]
+            ('Gradient', 3, 1.0)
+        """
+        shape = [list(part.shape[1:]) for part in _parts(self.map)]
+        images = [{name: _plain(value) for name, value in each.items()} for each in self.facts()]
+        options = {name: _plain(value) for name, value in self.options.items()}
+        whole = {"method": self.method, "seed": self.seed, "shape": shape if isinstance(self.map, tuple) else shape[0]}
+        return whole | {"options": options, "images": images}
+
+    @classmethod
+    def concat(cls, parts: Iterable[Explanation]) -> Explanation:
+        """Join explanations of several batches, in their order.
+
+        Args:
+            parts: explanations whose maps have one shape.
+
+        Returns:
+            One Explanation of all images. What only some parts know, or know differently (such as a seed), is left out.
+
+        Raises:
+            ValueError: there are no parts, or their maps differ in shape.
+
+        Example:
+            >>> method = mg.Gradient(net)
+            >>> len(mg.Explanation.concat([method.explain(x), method.explain(x[:1])]))
+            3
+        """
+        every = list(parts)
+        shapes = {str([tuple(part.shape[1:]) for part in _parts(each.map)]) for each in every}
+        if len(shapes) != 1:
+            came = f"maps of {', '.join(sorted(shapes))}" if shapes else "none"
+            raise ValueError(f"parts must be explanations whose maps have one shape, got {came}; keep them in a list")
+        values = {name: join_rows([getattr(each, name) for each in every]) for name in vars(every[0])}
+        shared = dict(each for each in every[0].options.items() if all(each in one.options.items() for one in every))
+        values |= {"target": _join_targets(every), "method": values["method"] or "", "options": shared}
+        sources = [each.source for each in every if each.source is not None]
+        return cls(**values | {"source": InputSource.join(sources) if len(sources) == len(every) else None})
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The numbers of each image by name, as `to_dict` has them, but with NaN and infinity."""
+        columns: dict[str, list[Any]] = {"target": self._targets(), "label": self.labels}
+        for name in (*_NUMBERS, "finite"):
+            values = getattr(self, name)
+            columns[name] = [None] * len(self) if values is None else values.tolist()
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def _targets(self) -> list[Any]:
         """What was explained in each image."""
@@ -283,6 +345,18 @@ def _share(flags: list[Tensor]) -> PerImage:
     return rows.count_nonzero(1) / rows.shape[1]
 
 
+def _join_targets(parts: Sequence[Explanation]) -> Target:
+    if all(isinstance(each.target, Tensor) for each in parts):
+        return torch.cat([each.target.reshape(-1).expand(len(each)) for each in parts])
+    same = not any(isinstance(each.target, Tensor | list) or each.target != parts[0].target for each in parts)
+    return parts[0].target if same else [target for each in parts for target in each._targets()]
+
+
+def _plain(value: Any) -> Any:
+    """As strict JSON has it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _heading(result: Explanation) -> str:
     shapes = " and ".join(str(tuple(part.shape[1:])) for part in _parts(result.map))
     by = f" by {result.method}" if result.method else ""
@@ -292,48 +366,3 @@ def _heading(result: Explanation) -> str:
         cost = f", {most if least == most else f'{least} to {most}'} gradients each"
     seed = "" if result.seed is None else f", seed {result.seed}"
     return f"Explanation{by}: {len(result)} x {shapes}{cost}{seed}"
-
-
-def _facts(one: Explanation) -> list[str]:
-    """What is known about one image and its map, in a few words each."""
-    found = []
-    if one.target is not None:
-        (target,), (label,) = one._targets(), one.labels
-        found.append(f"target {target}" if label is None else f"{label} (class {target})")
-    if one.score is not None:
-        found.append(f"score {one.score.item():.4g}")
-    entries, pixels = (f"{100 * share.item():.3g} %" for share in (one.kept, one.pixels_kept))
-    found.append(f"keeps {entries} of the entries" + (f" ({pixels} of the pixels)" if pixels != entries else ""))
-    return found
-
-
-def describe_accuracy(one: Explanation) -> list[str]:
-    """How well the map of one image is known, in words, with a warning where it is not."""
-    if one.relative_error is None:
-        error = 0.0
-        found = []
-    else:
-        error = one.relative_error.item()
-        found = [f"known to within {100 * error:{'.0f' if error > 0.1 else '.2g'}} %"]
-    if error > KNOWN:
-        return [f"{found[0]} only: another seed gives another map; spend more gradients"]
-    if math.isnan(error):
-        return ["how well it is known was not measured; spend more gradients"]
-    if one.converged is not None and not one.converged.item():
-        found.append("not converged; spend more gradients")
-    return found
-
-
-def _line(one: Explanation) -> str:
-    found = _facts(one)
-    if one.eta is not None and one.eta.item() > 0:
-        found.append(f"eta {one.eta.item():.3g}")
-    found += describe_accuracy(one)
-    if not all(bool(part.isfinite().all()) for part in _parts(one.map)):
-        found.append("the map holds NaN or infinity")
-    if not one.kept.any():
-        sparse = one.eta is not None and one.eta.item() > 0
-        why = "eta is above every gradient entry; lower it or use sparsity="
-        other = "the score does not change with the input, or the penalty of a mask outweighs it"
-        found.append(f"all zero: {why if sparse else other}")
-    return ", ".join(found)

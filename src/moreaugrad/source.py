@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from moreaugrad.batch import join_rows
+
 Region = tuple[float, float, float, float]  # left, top, right, bottom
 Labels = Sequence[str] | Mapping[int, str]
 
@@ -62,6 +64,17 @@ class InputSource:
         if isinstance(self.labels, Mapping):
             return self.labels.get(target)
         return str(self.labels[target]) if -len(self.labels) <= target < len(self.labels) else None
+
+    @classmethod
+    def join(cls, parts: Sequence[InputSource]) -> InputSource:
+        """The source of several batches; photos and names where all parts have them."""
+        photos = tuple(photo for each in parts for photo in each.photos)
+        inputs = join_rows([each.inputs for each in parts])
+        same = all(each.labels == parts[0].labels for each in parts)
+        whole = len(photos) == len(inputs[0])
+        return replace(
+            parts[0], inputs=inputs, photos=photos if whole else (), labels=parts[0].labels if same else None
+        )
 
     def take(self, rows: slice) -> InputSource:
         """The source of some of the images."""
