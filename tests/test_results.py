@@ -193,7 +193,7 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(files, "VERSION", files.VERSION + 1)
     path = full().save(tmp_path / "a")
     monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"version 1 or lower, got 2.*upgrade"):
+    with pytest.raises(ValueError, match=rf"version {files.VERSION} or lower, got {files.VERSION + 1}.*upgrade"):
         Explanation.load(path)
 
 

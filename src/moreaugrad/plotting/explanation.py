@@ -105,10 +105,12 @@ def _make_panel(
     kind: str, map: Tensor, source: InputSource | None, part: int, words: Sequence[str] | None, signed: bool
 ) -> Panel:
     found = to_array(map.reshape(1) if map.ndim == 0 else map)
-    values = None if source is None else to_array(source.inputs[part][0]).reshape(map.shape)
     if kind == "film":
         drawn = sum_and_scale(found, (0,), signed)
         return make_film(drawn, None if source is None else source.picture(part, 0))
+    values = None
+    if source is not None and source.inputs[part][0].shape == map.shape:
+        values = to_array(source.inputs[part][0])
     if kind == "signal":
         found = found.reshape(-1, found.shape[-1])
         drawn = sum_and_scale(found, (0,), signed)
