@@ -298,7 +298,9 @@ class Explanation:
         if len(shapes) != 1:
             came = f"maps of {', '.join(sorted(shapes))}" if shapes else "none"
             raise ValueError(f"parts must be explanations whose maps have one shape, got {came}; keep them in a list")
-        values = {name: join_rows([getattr(each, name) for each in every]) for name in vars(every[0])}
+        values = {
+            name: join_rows([getattr(each, name) for each in every]) for name in vars(every[0]) if name != "target"
+        }
         shared = dict(each for each in every[0].options.items() if all(each in one.options.items() for one in every))
         values |= {"target": _join_targets(every), "method": values["method"] or "", "options": shared}
         sources = [each.source for each in every if each.source is not None]

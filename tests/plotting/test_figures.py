@@ -105,6 +105,7 @@ CELLS = {  # code -> the outputs it must give
 }
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_each_picture_once(tmp_path):
     nbclient = pytest.importorskip("nbclient", reason="nbclient runs the notebook")
     nbformat = pytest.importorskip("nbformat")
