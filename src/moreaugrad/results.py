@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from moreaugrad.plotting.explanation import Drawing
-    from moreaugrad.plotting.figures import Picture
+    from moreaugrad.plotting.pictures import Picture
 
 Maps: TypeAlias = Images | tuple[Tensor, ...]  # a tuple where the inputs were one
 Option: TypeAlias = str | float | int | None
@@ -224,16 +224,16 @@ class Explanation:
             >>> row = mg.Explanation(map=torch.tensor([[0.1, -0.7]]))
             >>> figure = row.show(names=["age", "income"], signed=True)
         """
-        from moreaugrad.plotting import explanation, figures, pictures  # on use: results need no matplotlib
+        from moreaugrad.plotting import display, explanation, pictures  # on use: results need no matplotlib
 
         photos = () if self.source is None else self.source.photos
-        file = None if path is None else figures.check_path(path, [each.file for each in photos])
+        file = None if path is None else display.check_path(path, [each.file for each in photos])
         if isinstance(image, Tensor) and image.ndim == 4:
             image = image[index]
         drawing = explanation.Drawing(image=image, whole=whole, signed=signed, names=names, kind=kind)
         figure = self._draw(index, drawing)
         if file is None:
-            figures.present(figure)
+            display.present(figure)
         else:
             pictures.write(figure, file)
         return figure

@@ -10,7 +10,7 @@ import torch
 from matplotlib import colormaps
 from PIL import Image
 
-from moreaugrad.plotting import pictures, scales
+from moreaugrad.plotting import pictures
 from moreaugrad.results import Explanation
 
 PHOTO = np.linspace(0, 1, 8 * 10 * 3).reshape(8, 10, 3)
@@ -34,7 +34,7 @@ def drawn(seed: int = 0, channels: int = 3) -> torch.Tensor:
 
 
 def overlay(image, drawing: torch.Tensor, signed: bool = False) -> np.ndarray:
-    return pictures.overlay(pictures.read_photo(image), scales.scale_map(drawing, signed))
+    return pictures.overlay(pictures.read_photo(image), pictures.scale_map(drawing, signed))
 
 
 def pixels(figure) -> np.ndarray:
@@ -57,7 +57,7 @@ def test_heat_is_linear_up_to_the_99th_percentile():
 def test_heat_sums_absolute_channels_before_scaling():
     drawing = torch.tensor([1.0, -2.0, 3.0])[:, None, None] * ramp()
     assert np.allclose(pictures.heat(drawing), pictures.heat(ramp()))
-    assert np.allclose(scales.scale_map(drawing).values, 6 * np.arange(101))
+    assert np.allclose(pictures.scale_map(drawing).values, 6 * np.arange(101))
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-12, 1.0, 1e12])
@@ -197,7 +197,7 @@ def test_a_panel_shows_the_map_in_its_own_units():
     assert figure.get_suptitle() == "moreau"
     (tile,) = map_tiles(figure)
     assert np.allclose(tile.get_array(), drawing.abs().sum(0))
-    assert tile.get_clim() == (0, scales.scale_map(drawing).top)
+    assert tile.get_clim() == (0, pictures.scale_map(drawing).top)
     assert figure.axes[3].get_ylim() == pytest.approx(tile.get_clim())  # the colour bar
     assert pixels(figure).std() > 10
 

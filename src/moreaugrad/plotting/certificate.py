@@ -14,9 +14,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from moreaugrad.plotting.curves import COLOURS, style_axes
-from moreaugrad.plotting.figures import Picture
-from moreaugrad.plotting.pictures import draw_tile, read_photo
-from moreaugrad.plotting.scales import scale_map
+from moreaugrad.plotting.pictures import Picture, draw_tile, read_photo, scale_map
 
 SURE, REST = "#39ffd0", "#ffffff"  # outlines on a map that is dark where it is small
 CERTIFIED, ATTACK, NOISE = COLOURS[0], COLOURS[1], COLOURS[7]

@@ -40,7 +40,7 @@ class Panel:
 
 def curves(panels: Sequence[Sequence[Panel]], title: str = "", note: str = "") -> Figure:
     """All panels, row by row, with one legend; the sizes on a logarithmic scale."""
-    from moreaugrad.plotting.figures import Picture
+    from moreaugrad.plotting.pictures import Picture
 
     rows, columns = len(panels), max(map(len, panels))
     figure = Picture(4.2 * columns, 3.4 * rows + 0.8, title)

@@ -13,10 +13,21 @@ from torch import Tensor
 from moreaugrad import validate
 from moreaugrad.data.images import read_image
 from moreaugrad.plotting import series
-from moreaugrad.plotting.figures import Panel, Picture, compose
 from moreaugrad.plotting.film import make_film
-from moreaugrad.plotting.pictures import grid, make_panel, overlay, read_photo
-from moreaugrad.plotting.scales import Array, ScaledMap, scale_map, sum_and_scale, to_array
+from moreaugrad.plotting.pictures import (
+    Array,
+    Panel,
+    Picture,
+    ScaledMap,
+    compose,
+    grid,
+    make_panel,
+    overlay,
+    read_photo,
+    scale_map,
+    sum_and_scale,
+    to_array,
+)
 from moreaugrad.plotting.whole import make_whole_panel
 from moreaugrad.source import InputSource, Region, describe_channels
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import FigureBase
 
-from moreaugrad.plotting.figures import Panel, make_tiles
-from moreaugrad.plotting.pictures import dots_per_inch, draw_tile, overlay, tile_height
-from moreaugrad.plotting.scales import Array, ScaledMap
+from moreaugrad.plotting.pictures import (
+    Array,
+    Panel,
+    ScaledMap,
+    dots_per_inch,
+    draw_tile,
+    make_tiles,
+    overlay,
+    tile_height,
+)
 
 _MOST_FRAMES = 8
 _SIDE = 1.6  # inches

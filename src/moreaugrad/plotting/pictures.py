@@ -8,8 +8,13 @@ A map is drawn as the sum of its absolute values over the channels, or, signed, 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from io import BytesIO
 from pathlib import Path
+from textwrap import fill
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,20 +22,87 @@ import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.files import replacing, with_ending
-from moreaugrad.plotting.figures import TITLE, Panel, Picture, compose, make_tiles
-from moreaugrad.plotting.scales import Array, ScaledMap, scale_map
+from moreaugrad.plotting.display import show_in_notebook
 
+Array: TypeAlias = NDArray[np.float64]
+
+ALL_ZERO = (
+    "map is all zero: eta is above every gradient entry; lower it or use sparsity= "
+    "(without a prior: the score does not change with the input)"
+)
 _COLOURS = {False: "inferno", True: "RdBu_r"}  # by signed
 _BACKDROP = {False: (0.0, 0.5), True: (0.5, 1.0)}  # range of the grey photo under an overlay: dark, signed bright
 _LIFT = 0.3  # where the colours of an overlay begin: what is kept is never black
 _GREY = np.array([0.299, 0.587, 0.114])
+TITLE = 0.5  # inches
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledMap:
+    """One number per pixel, and the size that gets full colour.
+
+    That size is the 99th percentile of all pixels, or the 90th of those that are not zero where that is
+    larger: in a very sparse map the first is zero, or paints nearly all that was kept in one colour.
+    """
+
+    values: Array
+    top: float  # 0 for a map of zeros
+    signed: bool
+
+    @property
+    def heat(self) -> Array:
+        """In [0, 1], signed in [-1, 1]: a multiple of the values, clipped; zero stays zero."""
+        return np.clip(self.values / self.top, -1, 1) if self.top else np.zeros_like(self.values)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        top = self.top or 1.0
+        return (-top if self.signed else 0.0, top)
+
 
 Tile: TypeAlias = ScaledMap | NDArray[Any]  # a map, or a photo (H, W, 3)
+
+
+class Picture(Figure):
+    """A figure outside pyplot: no global state, nothing to close, and a notebook shows it all the same."""
+
+    html: str | None = None  # what a notebook shows instead of the pixels
+    displayed: object = None  # the notebook cell that shows it already
+
+    def __init__(self, width: float, height: float, title: str = "", dots: float = 100.0) -> None:
+        layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.06)
+        super().__init__(figsize=(width, height), dpi=dots, facecolor="white", layout=layout)
+        if title:  # about eleven letters to the inch; a dollar sign in the name of a class is no formula
+            self.suptitle(fill(title, int(11 * width)), fontsize=11, parse_math=False)
+
+    def _repr_png_(self) -> bytes:
+        stored = BytesIO()
+        self.savefig(stored, format="png")
+        return stored.getvalue()
+
+    def _ipython_display_(self) -> None:
+        show_in_notebook(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """A part of a figure: its size in inches, its resolution, and how it is drawn."""
+
+    width: float
+    height: float
+    draw: Callable[[FigureBase], None]
+    dots: float = 100.0
+    html: str | None = None  # the same for a notebook, where that reads better than pixels
 
 
 def heat(map: Any, signed: bool = False) -> Array:
@@ -169,3 +241,64 @@ def tile_height(tile: Tile, width: float) -> float:
 def dots_per_inch(tile: Tile, width: float) -> float:
     """Enough that a pixel of a large sparse map is not averaged away."""
     return min(max(1.2 * max(tile.shape[:2]) / width, 100.0), 300.0)
+
+
+def compose(panels: Sequence[Panel], title: str = "") -> Picture:
+    """One panel below the other, under a common title."""
+    width, dots = max(each.width for each in panels), max(each.dots for each in panels)
+    figure = Picture(width, sum(each.height for each in panels) + TITLE, title, dots)
+    if len(panels) == 1:
+        panels[0].draw(figure)
+        if panels[0].html is not None:
+            figure.html = f"<p>{escape(title)}</p>{panels[0].html}"
+        return figure
+    places = figure.subfigures(len(panels), 1, squeeze=False, height_ratios=[each.height for each in panels])
+    for number, (panel, place) in enumerate(zip(panels, places.flat, strict=True), 1):
+        place.suptitle(f"input {number} of {len(panels)}", fontsize=10)
+        panel.draw(place)
+    return figure
+
+
+def make_tiles(place: FigureBase, rows: int, columns: int, widths: Sequence[float] | None = None) -> list[Axes]:
+    """Axes without ticks or frame, row by row; `widths`: of the columns, relative to each other."""
+    found = list(place.subplots(rows, columns, squeeze=False, width_ratios=widths).flat)
+    for axes in found:
+        axes.set_axis_off()
+    return found
+
+
+def scale_map(drawing: Any, signed: bool = False) -> ScaledMap:
+    """A map (C, H, W) or (H, W) with its channels summed, in size or, signed, as they are."""
+    found = to_array(drawing)
+    if found.ndim not in (2, 3):
+        raise ValueError(f"a map must be (C, H, W) or (H, W) to be drawn, got {found.shape}; take one image, map[i]")
+    return sum_and_scale(found if found.ndim == 3 else found[None], (0,), signed)
+
+
+def to_array(drawing: Any) -> Array:
+    """A map as float64 on the CPU, where the smallest half-precision sums survive."""
+    tensor = torch.as_tensor(drawing)
+    if tensor.numel() == 0 or tensor.ndim == 0 or tensor.is_complex():
+        raise ValueError(f"a map must hold real numbers to be drawn, got shape {tuple(tensor.shape)}, {tensor.dtype}")
+    return np.asarray(tensor.double().numpy(force=True))
+
+
+def sum_and_scale(found: Array, axes: tuple[int, ...], signed: bool) -> ScaledMap:
+    """The sum over some axes, in size or, signed, as it is; what is not finite counts as zero."""
+    bad = ~np.isfinite(found)
+    if bad.any():
+        _warn(f"map holds NaN or infinity in {bad.sum()} of {found.size} entries; they are drawn as zero")
+        found = np.where(bad, 0.0, found)
+    elif not found.any():
+        _warn(ALL_ZERO)
+    values: Array = (found if signed else np.abs(found)).sum(axis=axes)
+    if signed and found.any() and not values.any():
+        _warn("the channels of the map cancel in their signed sum; draw it with signed=False")
+    sizes = np.abs(values)
+    kept = sizes[sizes > 0]
+    top = float(max(np.percentile(sizes, 99), np.percentile(kept, 90))) if kept.size else 0.0
+    return ScaledMap(values, top, signed)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=5)  # the caller of heat

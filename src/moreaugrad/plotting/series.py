@@ -14,8 +14,7 @@ from matplotlib.figure import FigureBase
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from moreaugrad.plotting.figures import Panel, make_tiles
-from moreaugrad.plotting.scales import Array, ScaledMap
+from moreaugrad.plotting.pictures import Array, Panel, ScaledMap, make_tiles
 
 _WIDE = 9.0  # inches
 _COLOURS = {False: "Reds", True: "RdBu_r"}  # by signed; zero is white, so that dark text can be read

@@ -10,9 +10,19 @@ from matplotlib.figure import FigureBase
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import Normal, Stroke
 
-from moreaugrad.plotting.figures import TITLE, Panel, make_tiles
-from moreaugrad.plotting.pictures import add_colour_bar, colour, dim, dots_per_inch, draw_tile, opacity
-from moreaugrad.plotting.scales import Array, ScaledMap
+from moreaugrad.plotting.pictures import (
+    TITLE,
+    Array,
+    Panel,
+    ScaledMap,
+    add_colour_bar,
+    colour,
+    dim,
+    dots_per_inch,
+    draw_tile,
+    make_tiles,
+    opacity,
+)
 
 Region = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 _TALL = 3.2  # inches of a tile
