@@ -36,7 +36,7 @@ def test_without_a_box_values_are_shown_as_they_are_or_scaled_to_their_range():
 
 
 def test_a_box_of_other_channels_does_not_apply():
-    x = torch.rand(5, 2, 2)
+    x = 3 * torch.rand(5, 2, 2)
     np.testing.assert_array_equal(to_rgb(x, BOX), to_rgb(x))
 
 
@@ -50,7 +50,7 @@ def test_a_model_tells_what_it_knows_and_anything_else_is_ignored():
     class Model:
         labels = torch.zeros(3)
         box = 5
-        view = None
+        view = torch.zeros(3).view
 
     x = torch.zeros(1, 2, requires_grad=True)
     source = InputSource.of((x,), Model())

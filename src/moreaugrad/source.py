@@ -46,12 +46,12 @@ class InputSource:
     @classmethod
     def of(cls, inputs: tuple[Tensor, ...], model: Any) -> InputSource:
         """The inputs, and what the model says about them."""
-        box, labels = getattr(model, "box", None), getattr(model, "labels", None)
+        labels, box, view = (getattr(model, name, None) for name in ("labels", "box", "view"))
         return cls(
             inputs=tuple(each.detach() for each in inputs),
             labels=labels if isinstance(labels, list | tuple | Mapping) else None,
-            box=box if isinstance(box, tuple) else None,
-            view=getattr(model, "view", None),
+            box=box if isinstance(box, tuple) and all(isinstance(each, Tensor) for each in box) else None,
+            view=view if hasattr(view, "region") else None,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -119,14 +119,15 @@ def to_rgb(values: Tensor, box: tuple[Tensor, Tensor] | None = None) -> NDArray[
     """
     found = values.detach().cpu().double()
     channels = len(found)
+    fits = box is not None and {each.numel() for each in box} <= {1, channels}
     if values.dtype == torch.uint8:
         found = found / 255
-    elif box is not None and len(box[0]) in (1, channels):
+    elif box is not None and fits:
         low, high = (each.detach().cpu().double().reshape(-1, *[1] * (found.ndim - 1)) for each in box)
         found = (found - low) / (high - low)
     found = found[:3] if channels in (3, 4) else found.mean(0, keepdim=True).expand(3, *found.shape[1:])
     low, high = found.min(), found.max()
-    if box is None and not 0 <= float(low) <= float(high) <= 1:
+    if not fits and not 0 <= float(low) <= float(high) <= 1:
         found = (found - low) / (high - low).clamp_min(1e-300)
     return np.asarray(found.movedim(0, -1).clamp(0, 1).numpy())
 

@@ -9,6 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from moreaugrad.files import with_ending
+
+WRITTEN = (".png", ".pdf", ".svg")
 _PHOTOS = frozenset({".jpg", ".jpeg", ".webp", ".gif", ".tif", ".tiff", ".bmp"})  # kinds that are not written
 
 
@@ -47,10 +50,10 @@ def check_path(path: Any, photos: Collection[Path | None]) -> Path:
     """Where to write a figure, unless that would destroy one of these photos, or is itself meant as a photo."""
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"path must be the file to write, got {type(path).__name__}; pass a picture as image=")
-    file = Path(path)
-    if file.suffix.lower() in _PHOTOS or file.resolve() in photos:
+    file = with_ending(path, *WRITTEN)
+    if Path(path).suffix.lower() in _PHOTOS or file.resolve() in photos:
         raise ValueError(
-            f"path must be a new .png, .pdf or .svg file to write, got {str(file)!r}; show() draws the photo that was "
+            f"path must be a new .png, .pdf or .svg file to write, got {str(path)!r}; show() draws the photo that was "
             "explained, show(image=...) another one"
         )
     return file

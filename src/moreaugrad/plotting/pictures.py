@@ -28,7 +28,7 @@ from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.files import replacing, with_ending
-from moreaugrad.plotting.display import show_in_notebook
+from moreaugrad.plotting.display import WRITTEN, show_in_notebook
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -151,7 +151,7 @@ def grid(tiles: Sequence[tuple[str, Any]], columns: int = 4, title: str = "") ->
 
 def write(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """A whole .png (or .pdf, .svg where the path says so), or none; returns the path."""
-    found = with_ending(path, ".png", ".pdf", ".svg")
+    found = with_ending(path, *WRITTEN)
     with replacing(found) as handle:
         figure.savefig(handle, format=found.suffix[1:].lower())
     return found
