@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -198,7 +199,7 @@ class Classifier(nn.Module):
 
     def _any_tensor(self) -> Tensor:
         """A tensor that has the network's device and precision."""
-        every = (*self.network.parameters(), *self.network.buffers())
+        every = chain(self.network.parameters(), self.network.buffers())  # asked often: no list of a whole network
         return next((tensor for tensor in every if tensor.is_floating_point()), torch.empty(0))
 
 
