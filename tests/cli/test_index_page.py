@@ -16,14 +16,14 @@ from PIL import Image
 from moreaugrad.cli import index_page
 from moreaugrad.cli.index_page import INDEX, write_index
 from moreaugrad.cli.results_folder import ResultsFolder, identify
-from moreaugrad.plotting import pictures
+from moreaugrad.plotting import display, pictures
 
 NASTY = "</script><script>alert('\u00e4\"&')</script>"
 
 
 def picture(colour: tuple[int, int, int] = (255, 0, 0)) -> bytes:
     shown = np.full((8, 10, 3), colour, dtype=np.uint8)
-    return pictures.to_png(pictures.panel(shown, torch.randn(3, 8, 10), "a title"))
+    return display.to_png(pictures.panel(shown, torch.randn(3, 8, 10), "a title"))
 
 
 def store(folder: ResultsFolder, key: str, png: bytes | None = None, **facts: object) -> str:

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -218,8 +217,7 @@ class _NotWritten(Exception):
 
 def draw(record: Record, method: str, endings: Sequence[str]) -> dict[str, bytes | None]:
     """The files of an explained image by their endings."""
-    from moreaugrad.files import pack_npz
-    from moreaugrad.plotting import pictures
+    from moreaugrad.plotting import display, pictures
 
     one = record.explanation
     assert one is not None
@@ -228,10 +226,9 @@ def draw(record: Record, method: str, endings: Sequence[str]) -> dict[str, bytes
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the method has warned of an all-zero map already
             figure = pictures.panel(record.picture, one.map[0], f"{record.key}, {method}: {describe(record)}")
-        found["png"] = pictures.to_png(figure)
+        found["png"] = display.to_png(figure)
     if "npz" in found:
-        pack_npz(stored := BytesIO(), vars(one))
-        found["npz"] = stored.getvalue()
+        found["npz"] = one.to_bytes()
     return found
 
 
@@ -256,7 +253,7 @@ def as_json(record: Record, file: str, explainer: Explainer) -> dict[str, Any]:
 
 def describe(record: Record) -> str:
     """What was explained, how much of the image the map keeps, and how well it is known."""
-    from moreaugrad.results import describe_accuracy
+    from moreaugrad.wording import describe_accuracy
 
     one = record.explanation
     assert one is not None
@@ -265,7 +262,7 @@ def describe(record: Record) -> str:
     if one.score is not None:
         parts.append(f"score {float(one.score):.3g}")
     parts.append(f"{100 * float(one.kept):.3g} % of entries, {100 * float(one.pixels_kept):.3g} % of pixels")
-    return ", ".join([*parts, *describe_accuracy(one)])
+    return ", ".join([*parts, *describe_accuracy(one.facts()[0])])
 
 
 def _number(value: Any) -> float | bool | None:

@@ -84,7 +84,7 @@ def _make_thumbnail(path: Path) -> dict[str, str]:
     """Input and overlay beside each other, or the whole picture where it does not say where they are."""
     from PIL import Image
 
-    from moreaugrad.plotting.pictures import TILES
+    from moreaugrad.plotting.display import TILES
 
     try:
         with Image.open(path) as picture:
