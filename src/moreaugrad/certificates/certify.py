@@ -131,6 +131,7 @@ def _check_call(method: Any, x: Any, epsilon: float, options: CertifyOptions) ->
                 f"certify knows what {FAMILY[0].__name__} and {FAMILY[1].__name__} compute, got "
                 f"{type(method).__name__}, which overrides {name}; override the prior alone"
             )
+    validate.plain_score(method, "certify")
     if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
         what = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"x must be one tensor, a batch of inputs, got {what}; certify inputs one by one")

@@ -196,7 +196,7 @@ def make_runner(method: MoreauGrad, x: Images, classes: list[int], coarse: bool)
     with torch.no_grad():
         output = validate.output(network(x), 1)
     validate.target_fits(classes, tuple(output.shape), method.score)
-    validate.finite_score(KINDS[method.score](output.to(x.dtype))[:, classes[0]])
+    validate.finite_score(KINDS[str(method.score)](output.to(x.dtype))[:, classes[0]])
     if not coarse:
         return network  # type: ignore[no-any-return]
     engine = Engine(network, choose_precision(method.precision, (x,)), False)
