@@ -42,7 +42,8 @@ from .envelope.solvers import DualAveraging as DualAveraging
 from .envelope.solvers import PaperAlgorithm as PaperAlgorithm
 from .envelope.solvers import ProximalGradient as ProximalGradient
 from .interop.captum_methods import from_captum as from_captum
-from .interop.outside_methods import from_function as from_function
+from .interop.function_methods import from_function as from_function
+from .interop.quantus import quantus_explain as quantus_explain
 from .methods import METHODS as METHODS
 from .methods.base import Method as Method
 from .methods.cam.cam import Cam as Cam

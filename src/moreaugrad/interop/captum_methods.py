@@ -45,7 +45,7 @@ class CaptumMethod(OutsideMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if "layer" in self.in_constructor:
-            object.__setattr__(self, "layer", layer_name(self._module(), self.layer))  # type: ignore[attr-defined]
+            object.__setattr__(self, "layer", layer_name(self._module(), getattr(self, "layer", None)))
 
     @property
     def once(self) -> bool:
@@ -85,7 +85,7 @@ class CaptumMethod(OutsideMethod):
             given["baselines"] = _references(given["baselines"], inputs)
         if "feature_mask" in given:
             given["feature_mask"] = _feature_mask(given["feature_mask"], call, rows)
-        made = self.maker(network.forward, **self._constructor_options(network))
+        made = self.maker(network.forward, **self._constructor_options(network.forward))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", _SILENT, UserWarning)
             try:
@@ -100,10 +100,10 @@ class CaptumMethod(OutsideMethod):
         of_layer = isinstance(made, LayerAttribution) and isinstance(found, Tensor) and found.ndim == 4
         return found.sum(1, keepdim=True) if of_layer else found
 
-    def _constructor_options(self, network: CountedNetwork) -> dict[str, Any]:
+    def _constructor_options(self, scores: Any) -> dict[str, Any]:
         found = {name: getattr(self, name) for name in self.in_constructor}
         if "layer" in found:
-            found["layer"] = network.forward.network.get_submodule(found["layer"])
+            found["layer"] = scores.network.get_submodule(found["layer"])
         return {name: value for name, value in found.items() if value is not None}
 
     def _module(self) -> nn.Module:
@@ -147,8 +147,8 @@ def from_captum(
 
     The method has the calling convention, results, chunks and progress of all methods here. It leaves nothing behind
     in the model, also where Captum would, and random attributions follow `seed` and give an image the same map in any
-    batch. `feature_mask` may also be "superpixels", "channels" or a number of cells per side. Attributions of a layer are
-    summed over its channels and enlarged to the images.
+    batch. `feature_mask` may also be "superpixels", "channels" or a number of cells per side. Attributions of a layer
+    are summed over its channels and enlarged to the images.
 
     On the command line, `--method captum/Occlusion --set sliding_window_shapes=[3,8,8]` does the same.
 
@@ -193,7 +193,7 @@ def find_entry(name: str) -> Entry:
         made = from_captum(kind)  # type: ignore[arg-type]
     except TypeError:
         raise unknown("method", name, [PREFIX + each for each in captum.attr.__all__ if _usable(each)]) from None
-    flags = frozenset({"outside"} | (set() if made.is_random else {"deterministic"}))  # type: ignore[attr-defined]
+    flags = frozenset({"outside"} | (set() if made.is_random else {"deterministic"}))
     return Entry(f"captum.attr:{kind.__name__}", made.__doc__ or "", flags, made)  # type: ignore[union-attr]
 
 

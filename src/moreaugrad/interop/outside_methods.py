@@ -8,7 +8,7 @@ import random as python_random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass
-from inspect import Parameter, signature
+from inspect import Parameter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +20,6 @@ from moreaugrad import validate
 from moreaugrad.methods.base import Call, Method, option_fields
 from moreaugrad.methods.cam.layers import enlarge
 from moreaugrad.methods.chunks import run_in_chunks
-from moreaugrad.model.inputs import report_target, take_target
 from moreaugrad.model.prepared import numerics
 from moreaugrad.registry import register
 from moreaugrad.results import Explanation
@@ -43,8 +42,8 @@ class OutsideMethod(Method):
         super().__post_init__()
         if self.precision not in (None, "float32", "tf32") or self.compile:
             raise ValueError(
-                f"precision must be 'float32' or 'tf32' and compile False for {self.get_name()}, which runs the network "
-                f"in its own way, got precision={self.precision!r} and compile={self.compile!r}; leave them out"
+                f"precision must be 'float32' or 'tf32' and compile False for {self.get_name()}, which runs the "
+                f"network in its own way, got precision={self.precision!r} and compile={self.compile!r}; leave them out"
             )
         validate.seed(getattr(self, "seed", 0))
         for each in option_fields(type(self)):
@@ -116,88 +115,6 @@ class CountedNetwork:
         return run
 
 
-class FunctionMethod(OutsideMethod):
-    """Maps of a function from outside."""
-
-    once = True
-
-    @classmethod
-    def get_name(cls) -> str:
-        return cls.__name__
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.score != "logit":
-            raise ValueError(
-                f"score must be 'logit' for {self.get_name()}, which reads the model's outputs by itself, "
-                f"got {self.score!r}; leave it out"
-            )
-
-    def make_network(self, call: Call) -> CountedNetwork:
-        if call.score.arguments:
-            raise ValueError(
-                f"additional_forward_args must be left out: {self.get_name()} takes the model, the inputs and the "
-                "target alone; wrap the model in a function that holds them"
-            )
-        return CountedNetwork(self.forward_func)
-
-    def make_maps(self, network: CountedNetwork, call: Call, rows: Rows) -> Any:
-        x = call.x[rows]
-        inputs = call.score.unpack(x)
-        target = report_target(take_target(call.score.target, call.score.owners(call.x)[rows]), x)
-        options = {each: getattr(self, each) for each in self.own_options}
-        return type(self).maker(network.forward, inputs[0] if len(inputs) == 1 else inputs, target, **options)
-
-
-def from_function(
-    function: Callable[..., Any], *, name: str | None = None, random: bool = False, **options: Any
-) -> type[Method]:
-    """Makes a method of any function `function(model, x, target)` that returns maps.
-
-    The method has Captum's calling convention, `explain`, chunks and progress as all others have. The function gets a
-    copy of the model, so hooks may stay on it, and its random numbers are seeded and leave no trace.
-
-    Args:
-        function: takes a copy of the model, inputs (N, ...) and one class for each, and returns maps: (N, C, H, W),
-            (N, 1, H, W) or (N, H, W), also smaller than the images; a tensor or an array. Its further parameters are
-            options of the method.
-        name: under which the method joins `METHODS`, so that the command line and studies know it; None: under none.
-        random: whether another seed gives another map. The method then has an option `seed`, and takes images one by
-            one.
-        **options: other defaults of the function's options.
-
-    Returns:
-        A subclass of `Method`.
-
-    Raises:
-        TypeError: the function cannot be called with three arguments, or has no such option.
-
-    Example:
-        >>> def occluded_half(model, x, target, value=0.0):
-        ...     left = x.clone()
-        ...     left[..., : x.shape[-1] // 2] = value
-        ...     fall = (model(x) - model(left)).gather(1, target[:, None]).view(-1, 1, 1, 1)
-        ...     return fall * (left != x).any(1, keepdim=True)
-        >>> mg.from_function(occluded_half, value=0.5)(net).attribute(x, target=3).shape
-        torch.Size([2, 1, 16, 16])
-    """
-    if not callable(function):
-        raise TypeError(f"function must be callable as function(model, x, target), got {function!r}")
-    parameters = list(signature(function).parameters.values())
-    plain = [each for each in parameters if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
-    if len(plain) < 3:
-        raise TypeError(f"function must take the model, the inputs and the target, got the parameters {parameters}")
-    known = {each.name: each.default for each in parameters if each not in plain[:3]}
-    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):
-        known |= dict.fromkeys(options, Parameter.empty)
-    known = {key: known[key] for key in known if key not in ("args", "kwargs", "options")}
-    title = getattr(function, "__name__", type(function).__name__)
-    title = "function" if title == "<lambda>" else title
-    made = make_class(FunctionMethod, title, function, known, options, random)
-    made.make_class = staticmethod(from_function)
-    return join_table(made, name)
-
-
 def make_class(
     base: type[Any], title: str, maker: Any, known: Mapping[str, Any], options: Mapping[str, Any], random: bool
 ) -> type[Any]:
@@ -230,8 +147,8 @@ def copy_model(model: nn.Module) -> nn.Module:
         found: nn.Module = copy.deepcopy(getattr(model, "_orig_mod", model))
     except Exception as error:
         raise ValueError(
-            f"the model must be one that can be copied, so that nothing is left behind in it, got {type(error).__name__}: "
-            f"{error}; wrap it in a function that returns its scores, if the method takes one"
+            "the model must be one that can be copied, so that nothing is left behind in it, got "
+            f"{type(error).__name__}: {error}; wrap it in a function that returns its scores, if the method takes one"
         ) from error
     for module in found.modules():
         if getattr(module, "inplace", False) is True:
