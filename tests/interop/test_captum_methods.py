@@ -164,7 +164,7 @@ def test_nothing_is_left_behind(name, options, fails, net):
     before, weights, states = state_of(net), copy.deepcopy(net.state_dict()), random_states()
     method = make(name, net, options)
     if fails:
-        with pytest.raises((RuntimeError, TypeError), match="stumbled|no rule defined"):  # of LRP, for such a layer
+        with pytest.raises((RuntimeError, TypeError), match=r"stumbled|no rule defined"):  # of LRP, for such a layer
             method.attribute(x, target=TARGET)
     else:
         method.attribute(x, target=TARGET)

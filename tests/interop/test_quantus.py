@@ -97,10 +97,9 @@ def metric(net):
         made = getattr(quantus, name)(disable_warnings=True, **options)
         with warnings.catch_warnings(), torch.random.fork_rng():
             warnings.simplefilter("ignore")  # its own
-            found = made(
+            return made(
                 model=model, x_batch=X.copy(), y_batch=Y, explain_func=explain_func, softmax=False, device="cpu"
             )
-        return found
 
     return run
 

@@ -11,12 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from moreaugrad.methods.options import make_method
-from moreaugrad.registry import Entry
+from moreaugrad.interop.method_factory import MakeMethod, check_method, make_any_method
 
 Array: TypeAlias = NDArray[Any]
-MakeMethod: TypeAlias = str | Entry | Callable[..., Any]
 _TINY = 1e-12  # of the entries that stand for an all-zero map
+_FOR_THE_METRIC = ("abs", "normalise", "normalise_func", "normalise_func_kwargs", "normalize", "channel_first")
 
 
 def quantus_explain(
@@ -42,15 +41,14 @@ def quantus_explain(
         >>> explain_func(model=net, inputs=x.numpy(), targets=torch.tensor([3, 1]).numpy()).shape
         (2, 1, 16, 16)
     """
-    if not isinstance(method, str) and not callable(method):
-        raise TypeError(f"method must be a name in METHODS or a class of methods, got {method!r}")
+    check_method(method, options)
     last: dict[str, Any] = {}  # the method of the last call: metrics explain one model many times
 
     def explain_func(model: Any, inputs: Any, targets: Any, **given: Any) -> Array:
         device = given.pop("device", None)
         wanted = options | {key: value for key, value in given.items() if key not in _FOR_THE_METRIC}
         if last.get("model") is not model or last.get("options") != repr(wanted):
-            last.update(model=model, options=repr(wanted), method=_make(method, model, wanted))
+            last.update(model=model, options=repr(wanted), method=make_any_method(method, model, wanted))
         like = next(model.parameters(), None) if isinstance(model, nn.Module) else None
         x = torch.as_tensor(np.asarray(inputs))
         x = x.to(device, torch.float32) if like is None else x.to(like.device, like.dtype)
@@ -61,19 +59,6 @@ def quantus_explain(
     return explain_func
 
 
-_FOR_THE_METRIC = ("abs", "normalise", "normalise_func", "normalise_func_kwargs", "normalize", "channel_first")
-
-
-def _make(method: MakeMethod, model: Any, options: dict[str, Any]) -> Any:
-    found = make_method(method, model, options) if isinstance(method, str) else method(model, **options)
-    if not callable(getattr(found, "attribute", None)):
-        raise TypeError(
-            f"method must make an object with attribute(x, target=...) of a model, got {type(found).__name__}; "
-            "make a class of a function by mg.from_function"
-        )
-    return found
-
-
 def _acceptable(maps: Tensor, signed: bool) -> Array:
     """Maps that pass the checks of Quantus and can be divided by their largest entries."""
     if not signed and maps.ndim == 4:
@@ -82,7 +67,7 @@ def _acceptable(maps: Tensor, signed: bool) -> Array:
         maps = maps.abs()
     found: Array = maps.float().cpu().numpy()
     flat = found.reshape(len(found), -1)
-    zero = ~flat.any(axis=1)
+    zero: Array = np.asarray(~flat.any(axis=1))
     if zero.any():
         flat[zero] = _TINY * np.random.default_rng(0).random(flat[zero].shape, dtype=np.float32)
         _warn(f"{zero.sum()} of {len(zero)} maps are all zero")
@@ -94,7 +79,7 @@ def _acceptable(maps: Tensor, signed: bool) -> Array:
 
 def _warn(what: str) -> None:
     warnings.warn(
-        f"{what}, which Quantus refuses; they are changed as little as it asks for, and its metric of them says nothing",
+        f"{what}, which Quantus refuses; changed as little as it asks for, but its metric then says nothing of them",
         UserWarning,
         stacklevel=4,
     )
