@@ -212,7 +212,8 @@ def test_modes_are_restored_module_by_module_also_after_an_error():
             seen.extend(module.training for module in net.modules())
             raise KeyError
 
-    pytest.raises(KeyError, fail)
+    with pytest.raises(KeyError):
+        fail()
     assert seen == [False] * len(before)
     assert [module.training for module in net.modules()] == before
 
