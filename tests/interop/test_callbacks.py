@@ -224,6 +224,9 @@ def test_the_picture_shows_the_labels_and_leaves_no_gradient(tmp_path):
     figure = maps.draw(net)
     titles = [axes.get_title() for axes in figure.axes]
     assert [title.partition(",")[0] for title in titles[1:4:2]] == ["class 0", "class 1"]
+    pixels = X[1].permute(1, 2, 0)
+    shown = torch.as_tensor(figure.axes[2].images[0].get_array())
+    torch.testing.assert_close(shown.float(), (pixels - pixels.min()) / (pixels.max() - pixels.min()))
     assert all(weight.grad is None for weight in net.parameters())
     assert net.training
 

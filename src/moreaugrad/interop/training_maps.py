@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -125,10 +124,12 @@ def refuse_sharded(model: nn.Module) -> None:
             raise ValueError("the weights must lie on one device, got a model that is spread over several processes")
 
 
-def stretch(image: Tensor) -> Tensor:
-    """A normalised image as one to look at: from its smallest value to its largest."""
-    low, high = image.float().amin(), image.float().amax()
-    return ((image.float() - low) / (high - low).clamp_min(torch.finfo(torch.float32).tiny)).cpu()
+def stretch(image: Tensor) -> NDArray[np.float32]:
+    """A normalised image as a picture (H, W, C) to look at: from its smallest value to its largest."""
+    pixels: NDArray[np.float32] = image.float().permute(1, 2, 0).cpu().numpy()
+    low, high = pixels.min(), pixels.max()
+    scaled: NDArray[np.float32] = (pixels - low) / max(high - low, np.finfo(np.float32).tiny)
+    return scaled
 
 
 def to_pixels(figure: Figure) -> NDArray[np.uint8]:
