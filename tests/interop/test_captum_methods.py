@@ -164,7 +164,7 @@ def test_nothing_is_left_behind(name, options, fails, net):
     before, weights, states = state_of(net), copy.deepcopy(net.state_dict()), random_states()
     method = make(name, net, options)
     if fails:
-        with pytest.raises((RuntimeError, TypeError), match=r"stumbled|no rule defined"):  # of LRP, for such a layer
+        with pytest.raises((RuntimeError, ValueError), match=r"stumbled|no rule defined"):  # of LRP, for such a layer
             method.attribute(x, target=TARGET)
     else:
         method.attribute(x, target=TARGET)
@@ -304,12 +304,22 @@ def test_wrong_options_are_refused_before_the_model_is_run():
         _ = mg.METHODS["captum/Oclusion"]
 
 
-def test_what_captum_refuses_is_said_in_its_words(net):
+@pytest.mark.parametrize("shapes", [(3, 9), 3])
+def test_what_captum_refuses_is_said_in_its_words(net, shapes):
     with pytest.raises(ValueError, match="Captum's Occlusion refuses"):
-        make("Occlusion", net, {"sliding_window_shapes": (3, 9)}).attribute(X, 1)
+        make("Occlusion", net, {"sliding_window_shapes": shapes}).attribute(X, 1)
+
+
+def test_what_the_network_raises_stays_as_it_is():
+    def broken(x):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        make("Saliency", broken, {}).attribute(X, 1)
 
 
 LINEAR = ["--model", "own_small:Linear"]
+METRICS = ["--norms", "1", "--metrics", "normalised_distance,topk_intersection"]  # for pictures of any size
 
 
 @pytest.fixture
@@ -339,6 +349,6 @@ def test_the_command_line_takes_captums_names(run, photo, tmp_path):
 
 def test_a_study_takes_them_too(run, photo, tmp_path):
     common = [*LINEAR, "--out", tmp_path / "study", "--attacks", "noise"]
-    code, _, err = run("robustness", photo, *common, "--methods", "gradient,captum/InputXGradient", "--norms", "1")
+    code, _, err = run("robustness", photo, *common, "--methods", "gradient,captum/InputXGradient", *METRICS)
     assert code == 0, err
     assert "captum/InputXGradient" in (tmp_path / "study" / "table.csv").read_text()

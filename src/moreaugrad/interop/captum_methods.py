@@ -95,8 +95,10 @@ class CaptumMethod(OutsideMethod):
                     additional_forward_args=extra or None,
                     **given,
                 )
-            except AssertionError as error:  # Captum's checks of what it was given
-                raise ValueError(f"Captum's {self.get_name()} refuses: {error}") from error
+            except Exception as error:
+                if isinstance(error, torch.OutOfMemoryError) or not _raised_in_captum(error):
+                    raise
+                raise ValueError(f"Captum's {self.get_name()} refuses its options or the model: {error}") from error
         of_layer = isinstance(made, LayerAttribution) and isinstance(found, Tensor) and found.ndim == 4
         return found.sum(1, keepdim=True) if of_layer else found
 
@@ -225,6 +227,14 @@ def _read_signatures(attribution: Any) -> tuple[str, list[Parameter], list[Param
         what = "a neuron" if "neuron_selector" in names else "the images of a batch by each other"
         raise TypeError(f"attribution must be {ways}, got {attribution.__name__}, which explains {what}")
     return first.name, constructor, call
+
+
+def _raised_in_captum(error: BaseException) -> bool:
+    """Whether Captum could not do with what it was given, rather than the network."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and str(place.tb_frame.f_globals.get("__name__")).startswith("captum.")
 
 
 def _alone(parts: tuple[Tensor, ...]) -> Any:
