@@ -223,6 +223,33 @@ def test_rows_of_one_call_stay_within_the_internal_batch_size(net):
     torch.testing.assert_close(whole.map, method.attribute(X, 1, internal_batch_size=1), rtol=1e-4, atol=1e-6)
 
 
+def test_rows_are_halved_where_the_memory_runs_out(net, caplog):
+    def narrow(x):
+        if len(x) > 2:
+            raise torch.OutOfMemoryError("too much")
+        return net(x)
+
+    options = {"sliding_window_shapes": (3, 4, 4), "strides": (3, 4, 4)}
+    found = make("Occlusion", narrow, options).attribute(X, 1)
+    torch.testing.assert_close(found, make("Occlusion", net, options).attribute(X, 1), rtol=1e-4, atol=1e-6)
+    assert "out of memory" in caplog.text
+
+
+def test_an_attribution_of_ones_own_needs_no_more_than_inputs_and_target(net):
+    class Drawn(captum.attr.GradientAttribution):
+        def __init__(self, forward_func, scale=1.0):
+            super().__init__(forward_func)
+            self.scale = scale
+
+        def attribute(self, inputs, target=None):
+            return torch.rand_like(inputs) * self.scale
+
+    one, two = (mg.from_captum(Drawn, random=True, scale=3.0)(net, seed=seed).attribute(X, 1) for seed in (0, 1))
+    assert torch.equal(one[0], one[2])
+    assert one.max() > 2
+    assert not torch.equal(one, two)
+
+
 def test_progress_counts_images(net):
     steps = []
     make("Saliency", net, {}).explain(X, callback=lambda step, total, info: steps.append((step, total)))

@@ -160,7 +160,9 @@ def _trainer_class() -> Any:
             "TrainerMaps needs transformers, which is not installed; pip install 'moreaugrad[hf]'"
         ) from None
 
-    class TrainerMapsCallback(TrainerCallback):  # type: ignore[misc]
+    base: Any = TrainerCallback
+
+    class TrainerMapsCallback(base):  # type: ignore[misc]
         """Logs the maps of a fixed batch at the end of an epoch."""
 
         def __init__(self, maps: TrainingMaps) -> None:

@@ -75,26 +75,34 @@ class CaptumMethod(OutsideMethod):
 
     def make_maps(self, network: CountedNetwork, call: Call, rows: Rows) -> Any:
         score, owners = call.score, call.score.owners(call.x)[rows]
-        extra = tuple(take_argument(each, owners, score.images) for each in score.arguments)
         inputs = tuple(each.detach().clone().requires_grad_() for each in score.unpack(call.x[rows]))
         given = {name: getattr(self, name) for name in self.in_call if getattr(self, name) is not None}
-        given |= {name: score.engine.rows for name in CHUNKS if name in self.in_call and name not in given}
         if call.baseline is not None:
             given["baselines"] = _alone(score.unpack(call.baseline[rows]))
         elif "baselines" in given:
             given["baselines"] = _references(given["baselines"], inputs)
         if "feature_mask" in given:
             given["feature_mask"] = _feature_mask(given["feature_mask"], call, rows)
+        if score.arguments:
+            extra = tuple(take_argument(each, owners, score.images) for each in score.arguments)
+            given["additional_forward_args"] = extra
+        given |= {"inputs": _alone(inputs), "target": take_target(score.target, owners)}
+        chunks = [name for name in CHUNKS if name in self.in_call and name not in given]
+        while True:
+            try:
+                return self._attribute(network, given | dict.fromkeys(chunks, score.engine.rows))
+            except torch.OutOfMemoryError as error:
+                if not chunks:
+                    raise
+                score.engine.halve_rows(score.engine.rows, error)
+
+    def _attribute(self, network: CountedNetwork, given: dict[str, Any]) -> Any:
+        """What Captum says, without its advice on hooks, which only a copy has."""
         made = self.maker(network.forward, **self._constructor_options(network.forward))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", _SILENT, UserWarning)
             try:
-                found = made.attribute(
-                    _alone(inputs),
-                    target=take_target(score.target, owners),
-                    additional_forward_args=extra or None,
-                    **given,
-                )
+                found = made.attribute(**given)
             except Exception as error:
                 if isinstance(error, torch.OutOfMemoryError) or not _raised_in_captum(error):
                     raise

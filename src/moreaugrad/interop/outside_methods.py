@@ -75,7 +75,7 @@ class OutsideMethod(Method):
 
         def run(rows: Rows) -> tuple[Tensor, ...]:
             before = network.rows
-            with torch.enable_grad(), numerics("float32", call.x.is_cuda), seeded(call.seed):
+            with torch.enable_grad(), numerics("float32", call.x.is_cuda), seeded(call.seed, call.x.device):
                 found = self.make_maps(network, call, rows)
             maps = check_maps(found, call, rows, self.get_name())
             spent = torch.full((len(rows),), (network.rows - before) // len(rows), device=call.x.device)
@@ -157,13 +157,16 @@ def copy_model(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """The same random numbers for every image, from all usual sources; their states are put back.
 
-    Torch's state is forked by the method already.
+    Those of torch are forked by the method already: for the CPU and this device, so no other may be seeded.
     """
     states = python_random.getstate(), np.random.get_state()  # noqa: NPY002
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
     python_random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     try:
