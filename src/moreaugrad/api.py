@@ -17,6 +17,7 @@ from moreaugrad import validate
 from moreaugrad.data.images import read_image
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.options import make_method
+from moreaugrad.model.prepared import Prepared
 from moreaugrad.models import load_model
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.custom import as_classifier
@@ -96,6 +97,9 @@ def explain(
     """
     network = load_model(model, device=best_device(device)) if isinstance(model, str) else model
     photos: tuple[Photo, ...] = ()
+    if isinstance(network, Prepared) and not isinstance(image, Tensor):  # the network itself knows its preprocessing
+        options = {"precision": network.precision, "compile": network.compile} | options
+        network = network.forward
     if isinstance(image, Tensor):
         made, x = make_method(method, network, options), image[None] if image.ndim == 3 else image
     else:
