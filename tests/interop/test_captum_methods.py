@@ -244,7 +244,8 @@ def test_an_attribution_of_ones_own_needs_no_more_than_inputs_and_target(net):
         def attribute(self, inputs, target=None):
             return torch.rand_like(inputs) * self.scale
 
-    one, two = (mg.from_captum(Drawn, random=True, scale=3.0)(net, seed=seed).attribute(X, 1) for seed in (0, 1))
+    kind = mg.from_captum(Drawn, random=True, scale=3.0)
+    one, two = (kind(net, seed=seed).attribute(X, 1, internal_batch_size=3) for seed in (0, 1))
     assert torch.equal(one[0], one[2])
     assert one.max() > 2
     assert not torch.equal(one, two)
