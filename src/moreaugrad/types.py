@@ -16,6 +16,8 @@ Labels: TypeAlias = Int[Tensor, "..."]  # which group an entry belongs to
 
 ForwardFunc: TypeAlias = Callable[..., Any]
 Target: TypeAlias = Any  # every form Captum knows; see model.inputs
+Output: TypeAlias = Callable[[Any], Any] | str | int | None  # which part of what a network returns; None: the tensor
+ScoreFunc: TypeAlias = Callable[[Any], Tensor]  # from what a network returns to scores (N, K) or (N,), row by row
 Watch: TypeAlias = Callable[[int, int, Mapping[str, Any]], None]  # step, total, what is known so far
 
 
@@ -66,7 +68,8 @@ class Prior(Protocol):
 
     A prior may define more, and is asked for it where it is needed:
     `level(u, keep)`, the amount whose prox keeps the share `keep` of the units (else found by bisection);
-    `for_batch(x)`, the prior of a batch, where it depends on the images; `take(which)`, the prior of some of them;
+    `for_batch(x)`, the prior of a batch, where it depends on the images; `take(which)`, the prior of some of them (else
+    `for_batch` is asked again);
     `active`, `hessian_product` and `stiffness` (see `TwiceDifferentiablePrior`), for maps with a graph;
     `convex = True`, without which `certify` refuses it; `default_sparsity`, the share of units kept where
     neither eta nor a sparsity is given (else 0.05).

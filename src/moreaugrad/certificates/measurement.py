@@ -196,7 +196,7 @@ def make_runner(method: MoreauGrad, x: Images, classes: list[int], coarse: bool)
     with torch.no_grad():
         output = validate.output(network(x), 1)
     validate.target_fits(classes, tuple(output.shape), method.score)
-    validate.finite_score(KINDS[method.score](output.to(x.dtype))[:, classes[0]])
+    validate.finite_score(KINDS[str(method.score)](output.to(x.dtype))[:, classes[0]])
     if not coarse:
         return network  # type: ignore[no-any-return]
     engine = Engine(network, choose_precision(method.precision, (x,)), False)
@@ -318,7 +318,9 @@ def find_prior(method: MoreauGrad, x: Images, space: Subspace | None = None) -> 
                 "groups must be the cells of the grid in a certificate with grid=, got labels; give the same number"
             )
         x = x.new_zeros(1, *space.shape)
-    prior = method.make_prior(SimpleNamespace(x=x, images=len(x), part=lambda value: value))  # type: ignore[arg-type]
+    one = SimpleNamespace(shapes=(tuple(x.shape[1:]),), split=lambda rows: (rows,))
+    whole = {"x": x, "images": len(x), "some": slice(0, len(x)), "packing": one}
+    prior = method.make_prior(SimpleNamespace(**whole, part=lambda value: value))  # type: ignore[arg-type]
     kind = type(prior)
     own = any("convex" in vars(each) for each in kind.__mro__ if each not in KNOWN_PRIORS)
     if kind not in KNOWN_PRIORS and not (own and getattr(prior, "convex", None) is True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.files import read_text
+from moreaugrad.source import Region
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -38,6 +40,13 @@ class View(Protocol):
         """The input of the network, and the same part of the picture as 8-bit RGB of that size."""
         ...
 
+    def region(self, size: tuple[int, int]) -> Region | None:
+        """The part of a picture of this width and height that the network sees, in its pixels; None: not known.
+
+        It reaches beyond the picture where borders are added.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CentreCrop:
@@ -58,6 +67,13 @@ class CentreCrop:
         pixels = np.asarray(crop.convert("L") if len(self.mean) == 1 else crop)
         values = torch.tensor(pixels).view(*self.size, -1).permute(2, 0, 1).float() / 255
         return ((values - per_channel(self.mean)) / per_channel(self.std)).contiguous(), crop
+
+    def region(self, size: tuple[int, int]) -> Region:
+        scaled = self._scaled_size(*size)
+        starts = [_centre_start(whole, part) for whole, part in zip(scaled, self.size[::-1], strict=True)]
+        ends = [start + part for start, part in zip(starts, self.size[::-1], strict=True)]
+        across, down = (whole / found for whole, found in zip(size, scaled, strict=True))
+        return starts[0] * across, starts[1] * down, ends[0] * across, ends[1] * down
 
     def _crop(self, picture: Image.Image) -> Image.Image:
         width, height = self._scaled_size(*picture.size)
@@ -94,6 +110,9 @@ class FunctionView:
         colours = pixels[:, :, :3].copy() if pixels.shape[2] >= 3 else np.repeat(pixels[:, :, :1], 3, axis=2)
         return x, Image.fromarray(colours)
 
+    def region(self, size: tuple[int, int]) -> None:
+        """A function does not tell."""
+
 
 class Classifier(nn.Module):
     """A network that knows how to preprocess pictures and what its classes are called.
@@ -102,7 +121,8 @@ class Classifier(nn.Module):
     `preprocess(picture) = (crop(picture) / 255 - mean) / std`. `mg.load_model` makes one.
 
     Args:
-        network: module from images (N, C, H, W) to logits (N, classes), or to an object with `.logits`.
+        network: module from images (N, C, H, W) to logits (N, classes), or to an object with `.logits`; anything else
+            that it returns is for methods with `output=` or a `score` function.
         view: resizing, cropping and normalisation of pictures, such as `CentreCrop(size=(224, 224))`.
         name: what reports call the model.
         labels: name of each class, in the order of the outputs.
@@ -123,8 +143,10 @@ class Classifier(nn.Module):
         self.labels = None if labels is None else list(labels)
         self.training = network.training
 
-    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k"]:
-        return validate.output(self.network(x), len(x))
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Any:
+        """Logits (N, classes); of a network with neither a tensor nor `.logits`, what it returns."""
+        found = self.network(x)
+        return found if validate.find_logits(found) is None else validate.output(found, len(x))
 
     def preprocess(self, picture: Image.Image) -> Float[Tensor, "c h w"]:
         """An upright RGB picture of any size as the network's input (C, H, W), on its device and in its precision."""
@@ -180,7 +202,7 @@ class Classifier(nn.Module):
 
     def _any_tensor(self) -> Tensor:
         """A tensor that has the network's device and precision."""
-        every = (*self.network.parameters(), *self.network.buffers())
+        every = chain(self.network.parameters(), self.network.buffers())  # asked often: no list of a whole network
         return next((tensor for tensor in every if tensor.is_floating_point()), torch.empty(0))
 
 
