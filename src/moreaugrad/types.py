@@ -71,7 +71,8 @@ class Prior(Protocol):
     `for_batch(x)`, the prior of a batch, where it depends on the images; `take(which)`, the prior of some of them (else
     `for_batch` is asked again);
     `active`, `hessian_product` and `stiffness` (see `TwiceDifferentiablePrior`), for maps with a graph;
-    `convex = True`, without which `certify` refuses it; `default_eta`, the weight where none is given.
+    `convex = True`, without which `certify` refuses it; `default_sparsity`, the share of units kept where
+    neither eta nor a sparsity is given (else 0.05).
     """
 
     def value(self, delta: Images) -> PerImage:
