@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any, overload
 
@@ -20,6 +22,7 @@ from moreaugrad.models import load_model
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.models.custom import as_classifier
 from moreaugrad.results import Explanation
+from moreaugrad.source import Photo
 from moreaugrad.types import Images, Target, Watch, ignore_progress
 
 Model = str | nn.Module | Callable[..., Any]
@@ -93,6 +96,7 @@ def explain(
         0.05
     """
     network = load_model(model, device=best_device(device)) if isinstance(model, str) else model
+    photos: tuple[Photo, ...] = ()
     if isinstance(network, Prepared) and not isinstance(image, Tensor):  # the network itself knows its preprocessing
         options = {"precision": network.precision, "compile": network.compile} | options
         network = network.forward
@@ -101,9 +105,12 @@ def explain(
     else:
         explainer = Explainer(as_classifier(network, preprocess), method, options)
         made, network = explainer.method, explainer.classifier
-        x = _stack([explainer.read(each)[0] for each in (image if isinstance(image, list | tuple) else [image])])
+        read = [explainer.read(each) for each in (image if isinstance(image, list | tuple) else [image])]
+        x, photos = _stack([each for each, _ in read]), tuple(photo for _, photo in read)
     place = _device_of(network, device)
-    return made.explain(x if place is None else x.to(place), target, show_progress=show_progress)
+    found = made.explain_path(x if place is None else x.to(place), target, show_progress=show_progress)
+    found = [with_photos(each, photos) for each in found]
+    return found if made.several is not None else found[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +120,25 @@ class Record:
     key: str  # the name of the image
     explanation: Explanation | None = None  # of this one image, on the CPU
     error: str | None = None  # what went wrong, in one line
-    target: int | None = None  # the class that was explained; None for a model with one output
-    label: str | None = None  # the name of that class, where classes have names
-    picture: Image.Image | None = None  # what the network saw: 8-bit RGB, of the size of the map
     seconds: float = 0.0  # shared equally among the images of a batch
     lengths: dict[str, float] = field(default_factory=dict)  # noise and displacement, also in 8-bit pixel values
+
+    @property
+    def target(self) -> int | None:
+        """The class that was explained; None for a model with one output."""
+        target = None if self.explanation is None else self.explanation.target
+        return int(target[0]) if isinstance(target, Tensor) else None
+
+    @property
+    def label(self) -> str | None:
+        """The name of that class, where classes have names."""
+        return None if self.explanation is None else self.explanation.labels[0]
+
+    @property
+    def picture(self) -> Image.Image | None:
+        """What the network saw: 8-bit RGB, of the size of the map."""
+        source = None if self.explanation is None else self.explanation.source
+        return source.photos[0].crop if source is not None and source.photos else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +159,14 @@ class Explainer:
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", make_method(self.name, self.classifier, self.options))
 
-    def read(self, source: Any) -> tuple[Tensor, Image.Image]:
-        """A path, a PIL image or an array: the tensor (C, H, W) that the network sees, and the same as a picture."""
-        return self.classifier.preprocess_and_crop(read_image(source))
+    def read(self, source: Any) -> tuple[Tensor, Photo]:
+        """A path, a PIL image or an array: the tensor (C, H, W) that the network sees, and the photo it is part of."""
+        original = read_image(source)
+        x, crop = self.classifier.preprocess_and_crop(original)
+        region = self.classifier.view.region(original.size)
+        file = Path(source).resolve() if isinstance(source, str | Path) else None
+        read = partial(read_image, source if file is None else file)
+        return x, Photo(size=original.size, region=region, crop=crop, read=read, file=file)
 
     def __call__(
         self,
@@ -156,26 +182,26 @@ class Explainer:
             raise ValueError("a record holds one map per image, got a list of eta or sparsity; give one value")
         targets = target if isinstance(target, Sequence) else [target] * len(sources)
         found: dict[int, Record] = {}
-        groups: dict[Any, dict[int, Tensor]] = {}
-        pictures = {}
+        groups: dict[Any, dict[int, tuple[Tensor, Photo]]] = {}
         for place, (key, source) in enumerate(sources):
             try:
-                x, pictures[place] = self.read(source)
-                groups.setdefault((x.shape, targets[place] is None), {})[place] = x
+                x, photo = self.read(source)
+                groups.setdefault((x.shape, targets[place] is None), {})[place] = x, photo
             except Exception as error:
                 found[place] = Record(key, error=describe_error(error))
         for rows in groups.values():
-            some = [(sources[place][0], x, targets[place]) for place, x in rows.items()]
+            some = [(sources[place][0], *row, targets[place]) for place, row in rows.items()]
             found |= zip(rows, self._explain_rows(some, watch), strict=True)
-        return [replace(found[place], picture=pictures.get(place)) for place in range(len(sources))]
+        return [found[place] for place in range(len(sources))]
 
-    def _explain_rows(self, rows: Sequence[tuple[str, Tensor, int | None]], watch: Watch) -> list[Record]:
+    def _explain_rows(self, rows: Sequence[tuple[str, Tensor, Photo, int | None]], watch: Watch) -> list[Record]:
         """Records of images of one size; after an error one by one, to find out which image caused it."""
-        keys, xs, targets = zip(*rows, strict=True)
+        keys, xs, photos, targets = zip(*rows, strict=True)
         began = perf_counter()
         try:
             x = _stack(xs)
-            whole = self.method.explain(x, None if targets[0] is None else list(targets), callback=watch).cpu()
+            whole = self.method.explain(x, None if targets[0] is None else list(targets), callback=watch)
+            whole = with_photos(whole.cpu(), photos)
         except Exception as error:
             if len(rows) == 1:
                 return [Record(keys[0], error=describe_error(error))]
@@ -184,8 +210,6 @@ class Explainer:
         return [self._record(key, x[i : i + 1], whole[i], seconds) for i, key in enumerate(keys)]
 
     def _record(self, key: str, x: Images, one: Explanation, seconds: float) -> Record:
-        target = int(one.target[0]) if isinstance(one.target, Tensor) else None
-        label = None if target is None else self.classifier.label(target)
         pixel = 255 * self.classifier.std.cpu()
         lengths: dict[str, float] = {}
         if self.method.noise is not None:
@@ -194,7 +218,12 @@ class Explainer:
         if isinstance(one.delta, Tensor):
             delta = one.delta[0]
             lengths |= {"delta_norm": float(delta.norm()), "delta_norm_8bit": float((delta * pixel).norm())}
-        return Record(key, one, target=target, label=label, seconds=seconds, lengths=lengths)
+        return Record(key, one, seconds=seconds, lengths=lengths)
+
+
+def with_photos(found: Explanation, photos: tuple[Photo, ...]) -> Explanation:
+    """An explanation that knows the photos its inputs were made from."""
+    return found if found.source is None else replace(found, source=replace(found.source, photos=photos))
 
 
 def best_device(device: Device) -> torch.device:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 FORMAT = "moreaugrad.explanation"
-VERSION = 1  # raise it when an older reader would misread the file
+VERSION = 2  # raise it when an older reader would misread the file
 
 
 def with_ending(path: str | os.PathLike[str], *endings: str) -> Path:

@@ -246,7 +246,7 @@ def as_json(record: Record, error: str | None, file: str, explainer: Explainer) 
 
 def describe(record: Record) -> str:
     """What was explained, how much of the image the map keeps, and how well it is known."""
-    from moreaugrad.results import describe_accuracy
+    from moreaugrad.wording import describe_accuracy
 
     one = record.explanation
     assert one is not None
@@ -255,7 +255,7 @@ def describe(record: Record) -> str:
     if one.score is not None:
         parts.append(f"score {float(one.score):.3g}")
     parts.append(f"{100 * float(one.kept):.3g} % of entries, {100 * float(one.pixels_kept):.3g} % of pixels")
-    return ", ".join([*parts, *describe_accuracy(one)])
+    return ", ".join([*parts, *describe_accuracy(one.facts()[0])])
 
 
 def draw_side_by_side(records: Mapping[str, Record], title: str, file: Path) -> None:

@@ -26,7 +26,10 @@ ImageFile = Annotated[Path, typer.Argument(help="An image file.", show_default=F
 ImageFiles = Annotated[list[str], typer.Argument(help="Image files, folders or patterns.", show_default=False)]
 MethodName = Annotated[
     str | None,
-    typer.Option("--method", help="A name from `moreaugrad methods`; default: sparse_moreau, or moreau with --prior."),
+    typer.Option(
+        "--method",
+        help="A name from `moreaugrad methods`, or captum/CLASS; default: sparse_moreau, or moreau with --prior.",
+    ),
 ]
 TargetClass = Annotated[
     str | None, typer.Option("--target", help="The class to explain, by number or name; default: the predicted class.")
