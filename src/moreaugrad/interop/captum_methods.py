@@ -18,7 +18,6 @@ from moreaugrad.interop.outside_methods import CountedNetwork, OutsideMethod, Ro
 from moreaugrad.methods.base import Call, Method
 from moreaugrad.methods.cam.layers import layer_name
 from moreaugrad.model.inputs import Packing, take_argument, take_target
-from moreaugrad.model.score import KINDS
 from moreaugrad.registry import Entry, unknown
 from moreaugrad.types import Images
 
@@ -143,11 +142,11 @@ class _Scores(nn.Module):
 
     def forward(self, *given: Any) -> Tensor:
         score = self.call.score
-        output = validate.output(self.network(*given), len(given[0]))
+        output = score.read(self.network(*given), len(given[0]))
         if not self.counter.rows:
             validate.target_fits(score.target, tuple(output.shape), score.kind)
         self.counter.rows += len(given[0])
-        return output.reshape(len(output)) if score.target is None else KINDS[score.kind](output)
+        return output.reshape(len(output)) if score.target is None else score.scores(output)
 
 
 def from_captum(
