@@ -197,7 +197,7 @@ class FolderRun:
             contents = draw(record, self.explainer.name, self.endings)
         try:
             with self.interruption.held():
-                name = f"{record.key}.{self.explainer.name}"
+                name = f"{record.key}.{self.explainer.name}".replace("/", "_")  # captum/Occlusion
                 line = self.folder.store(job.identity, name, facts, contents)
                 self.folder.release(job.identity)
                 self.done, self.failed = self.done + (not record.error), self.failed + bool(record.error)
