@@ -260,7 +260,9 @@ class Explanation:
 
     def _draw(self, index: int, drawing: Drawing) -> Picture:
         one = self[index]
-        title = " \N{MIDDLE DOT} ".join([self.method or "map", *wording.describe_image(one.facts()[0])])
+        (facts,) = one.facts()
+        known = [*wording.describe_image(facts), *wording.describe_accuracy(facts)]
+        title = " \N{MIDDLE DOT} ".join([self.method or "map", *known])
         return drawing.draw(_parts(one.map), one.source, title)
 
     def _draw_batch(self) -> Picture:
@@ -322,6 +324,7 @@ class Explanation:
     def facts(self) -> list[dict[str, Any]]:
         """The numbers of each image by name, as `to_dict` has them, but with NaN and infinity."""
         columns: dict[str, list[Any]] = {"target": self._targets(), "label": self.labels}
+        columns["score_kind"] = [self.options.get("score")] * len(self)
         for name in (*_NUMBERS, "finite"):
             values = getattr(self, name)
             columns[name] = [None] * len(self) if values is None else values.tolist()

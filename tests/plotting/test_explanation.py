@@ -159,6 +159,8 @@ def test_several_inputs_have_a_panel_each():
         ((1, 4), {"names": ["a", "b"]}, "one for each position, 4, got 2"),
         ((1, 4), {"names": "abcd"}, "list of text"),
         ((1, 4), {"names": [1, 2, 3, 4]}, "list of text"),
+        ((1, 3, 4, 4), {"names": ["a", "b", "c"]}, "names belong to"),
+        ((1, 1, 4), {"names": list("abcd"), "kind": "signal"}, "names belong to"),
         ((1, 4), {"kind": "image"}, "cannot be drawn as image"),
         ((1, 4), {"kind": "picture"}, "kind must be one of"),
         ((1, 4), {"image": np.zeros((4, 4, 3))}, r"needs a map of pixels"),
@@ -245,6 +247,13 @@ def test_a_photo_that_changed_meanwhile_is_noticed(classifier, photo):
     Image.new("RGB", (3, 3)).save(photo)
     found.show()  # as it was
     with pytest.raises(ValueError, match=r"must be the photo that was explained, \(60, 40\), got one of \(3, 3\)"):
+        found.show(whole=True)
+
+
+def test_a_function_of_the_user_does_not_tell_what_it_cuts_off(photo):
+    found = mg.explain(Linear().eval(), photo, "gradient")
+    assert titles(found.show())[:3] == ["input", "map", "overlay"]
+    with pytest.raises(ValueError, match="the part of it that the model saw"):
         found.show(whole=True)
 
 

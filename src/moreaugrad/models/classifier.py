@@ -194,7 +194,10 @@ class Classifier(nn.Module):
     def check_labels(self) -> None:
         """Raise unless every output has a name; runs the network once, on a grey picture."""
         with torch.no_grad():
-            outputs = self(self.preprocess(Image.new("RGB", self.size[::-1], "grey"))[None]).shape[1]
+            found = validate.find_logits(self(self.preprocess(Image.new("RGB", self.size[::-1], "grey"))[None]))
+        if found is None:
+            return  # which part has the classes is for the method to say
+        outputs = found.shape[1]
         if self.labels is not None and len(self.labels) != outputs:
             raise ValueError(
                 f"labels must name every class of the model, got {len(self.labels)} labels for {outputs} outputs"
