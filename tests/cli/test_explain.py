@@ -1,14 +1,11 @@
 """The command line: files, JSON lines, exit codes, and one line on stderr for every failure."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import small_network
 from PIL import Image
 
 from moreaugrad import METHODS, Explanation, __version__
@@ -16,19 +13,6 @@ from moreaugrad import METHODS, Explanation, __version__
 RUN = "from moreaugrad.cli.app import main; main()"
 LINEAR = ["--model", "own_small:Linear"]
 SMALL = [*LINEAR, "--budget", "64"]
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder with the user's network, two photos and a broken one."""
-    shutil.copy(small_network.SOURCE, tmp_path / "own_small.py")
-    for name, seed in (("a.png", 0), ("b[1].png", 1)):
-        pixels = np.random.default_rng(seed).integers(0, 256, (12, 10, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / name)
-    (tmp_path / "bad.png").write_bytes(b"junk")
-    monkeypatch.chdir(tmp_path)
-    yield tmp_path
-    sys.modules.pop("own_small", None)
 
 
 def width(path: str) -> int:
@@ -40,11 +24,12 @@ def test_explain_writes_picture_map_and_line(folder, run):
     code, out, err = run("explain", "a.png", *SMALL, "--sparsity", "0.25", "--target", "dog", "--out", "results")
     assert (code, err) == (0, "")
     assert "dog (class 1)" in out
-    assert width("results/a.png") > 300
-    stored = Explanation.load("results/a.npz")
+    assert width("results/a.sparse_moreau.png") > 300
+    stored = Explanation.load("results/a.sparse_moreau.npz")
     assert float(stored.kept) == 0.25
     (line,) = Path("results/results.jsonl").read_text().splitlines()
     found = json.loads(line)
+    assert found["files"] == {"png": "a.sparse_moreau.png", "npz": "a.sparse_moreau.npz"}
     wanted = {"target": 1, "label": "dog", "entries_kept": 0.25, "gradients": int(stored.gradients), "seed": 0}
     assert {name: found[name] for name in wanted} == wanted
     assert found["pixels_kept"] == pytest.approx(float(stored.pixels_kept))
@@ -63,18 +48,21 @@ def test_json_holds_nothing_but_lines_and_one_bad_file_gives_exit_code_1(folder,
     assert [("error" in line) for line in lines] == [False, True, False, True]
     assert [line.partition(":")[0] for line in err.splitlines()] == ["error", "error"]
     assert out == Path("maps/results.jsonl").read_text()
-    assert Path("maps/b[1].png").is_file()
+    assert Path("maps/b[1].sparse_moreau.png").is_file()
 
 
 def test_nothing_done_gives_exit_code_2(folder, refuses):
     refuses("bad.png", "explain", "bad.png", *SMALL, "--quiet")
 
 
-def test_folders_are_read_but_never_their_results(folder, run):
+@pytest.mark.parametrize("out", ["maps", "."])
+def test_folders_are_read_but_never_their_results(folder, run, out):
     (folder / "bad.png").unlink()
     for _ in range(2):
-        code, out, _ = run("explain", ".", *SMALL, "--out", "maps")
-        assert (code, len(out.splitlines())) == (0, 2)
+        code, lines, _ = run("explain", ".", *SMALL, "--out", out, "--json")
+        assert (code, [json.loads(line)["key"] for line in lines.splitlines()]) == (0, ["a", "b[1]"])
+    code, lines, _ = run("explain", f"{out}/a.sparse_moreau.png", *SMALL, "--out", out, "--json")
+    assert (code, json.loads(lines)["key"]) == (0, "a.sparse_moreau")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +85,8 @@ def test_folders_are_read_but_never_their_results(folder, run):
         ([*LINEAR, "--labels", "missing.txt"], "labels must be a readable text file"),
         ([*LINEAR, "--weights", "missing.pt"], "weights must be a checkpoint file"),
         ([*LINEAR, "--out", "a.png"], "--out must be a folder"),
-        ([*LINEAR, "--out", "."], "--out must not lie where results would replace"),
+        (["--formats", "png,jpg"], "--formats must name some of png,npz,json, got 'png,jpg'"),
+        (["--formats", ","], "--formats must name some of"),
         (["--quality", "superb"], "--quality must be one of"),
         (["--quality", "fast", "--budget", "100"], "exclude each other"),
         (["--budget", "many"], "--budget"),
@@ -141,36 +130,6 @@ def test_quality_sets_the_budget(folder, run):
     assert spent == {"fast": 160, "balanced": 800}
 
 
-def test_compare_draws_every_method(folder, run):
-    code, out, err = run("compare", "a.png", *SMALL, "--groups", "2")
-    assert (code, err) == (0, "")
-    untrained = [name for name, each in METHODS.items() if "trained" not in each.flags]
-    lines = dict(line.split(": ", 1) for line in out.splitlines()[:-1])
-    assert list(lines) == untrained
-    left = {name for name, line in lines.items() if line.startswith("left out: ")}
-    assert left == {"cam", "gradcam", "gradcam_plus_plus", "normgrad"}  # this network has no layer with positions
-    assert width("maps/a_compare.png") > 300
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("--methods gradient,gradcam", "error: gradcam: "),
-        ("--methods gradient,smoothgrad --budget 9", "--budget must be an option of a compared method, got only ['gr"),
-        ("--methods gradient,magic", "method must be one of"),
-        ("--layer no.such", "no.such"),
-        ("--set rule=foo", "integrated_gradients: rule must be one of"),
-        ("--target 50", "target must be below"),
-        ("--methods gradient --mask-network x.safetensors", "--mask-network must be an option"),
-        ("--set nothing", "--set must be NAME=VALUE, got 'nothing'"),
-    ],
-)
-def test_a_comparison_does_not_hide_what_was_asked_wrongly(folder, run, arguments, words):
-    code, _, err = run("compare", "a.png", *LINEAR, *arguments.split())
-    assert code == 2
-    assert words in err
-
-
 def test_lists(run):
     code, out, _ = run("methods", "--json")
     assert code == 0
@@ -202,12 +161,34 @@ def test_exit_codes_of_the_process(folder):
     assert "Traceback" not in wrong.stderr
 
 
-@pytest.mark.slow
-def test_demo(tmp_path, run):
-    code, out, _ = run("demo", "--out", tmp_path)
+def records(out: str = "maps") -> list[dict]:
+    return [json.loads(line) for line in Path(out, "results.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("given", "endings"),
+    [
+        (["--no-pictures"], {"npz"}),
+        (["--formats", "json"], {"json"}),
+        (["--formats", "npz, .PNG,json"], {"png", "npz", "json"}),
+        (["--formats", "png", "--no-pictures"], set()),
+    ],
+)
+def test_only_the_files_that_were_asked_for_are_written(folder, run, given, endings):
+    assert run("explain", "a.png", *SMALL, *given)[0] == 0
+    found = {path.suffix[1:] for path in Path("maps").glob("a.*")}
+    assert found == endings
+    (line,) = records()
+    assert set(line["files"]) == endings
+    if "json" in endings:
+        assert json.loads(Path("maps/a.sparse_moreau.json").read_text()) == line
+    assert "1 of 1 are done already" in run("explain", "a.png", *SMALL, *given)[1]
+
+
+def test_an_index_that_is_not_ours_is_left_alone(folder, run):
+    Path("maps").mkdir()
+    Path("maps/index.html").write_text("<h1>my site</h1>")
+    code, _, err = run("explain", "a.png", *SMALL)
     assert code == 0
-    assert len(list(tmp_path.glob("*.png"))) == 5
-    assert len(out.splitlines()) == 5
-    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert all("cat" in line["label"] or line["label"] == "tabby" for line in lines)
-    assert lines[2]["entries_kept"] == pytest.approx(0.05, abs=0.002)
+    assert "left alone" in err
+    assert Path("maps/index.html").read_text() == "<h1>my site</h1>"

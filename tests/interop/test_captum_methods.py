@@ -185,6 +185,20 @@ def test_scores_arguments_and_targets_are_those_of_all_methods(net):
         make("Occlusion", net, DETERMINISTIC["Occlusion"]).attribute(X, 4)
 
 
+def test_a_function_of_a_part_of_the_output(net):
+    def two_heads(x):
+        return {"scores": net(x), "features": x}
+
+    def margin(scores):
+        return scores[:, 2] - scores[:, 0]
+
+    options = {"feature_mask": CELLS}
+    found = make("FeatureAblation", two_heads, options, output="scores", score=margin).attribute(X)
+    wanted = make("FeatureAblation", lambda x: margin(net(x)), options).attribute(X)
+    assert wanted.abs().max() > 0
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_several_inputs():
     def score(a, b):
         return torch.stack([(a.flatten(1) ** 2).sum(1) + 3 * b.sum(1), b.sum(1)], 1)
@@ -244,7 +258,8 @@ def test_an_attribution_of_ones_own_needs_no_more_than_inputs_and_target(net):
         def attribute(self, inputs, target=None):
             return torch.rand_like(inputs) * self.scale
 
-    one, two = (mg.from_captum(Drawn, random=True, scale=3.0)(net, seed=seed).attribute(X, 1) for seed in (0, 1))
+    kind = mg.from_captum(Drawn, random=True, scale=3.0)
+    one, two = (kind(net, seed=seed).attribute(X, 1, internal_batch_size=3) for seed in (0, 1))
     assert torch.equal(one[0], one[2])
     assert one.max() > 2
     assert not torch.equal(one, two)
@@ -372,6 +387,21 @@ def test_the_command_line_takes_captums_names(run, photo, tmp_path):
     x = net.preprocess(Image.open(photo))[None]
     effects = (x * net.weight[1].view(1, 3, 8, 8)).sum(1, keepdim=True)  # what a pixel adds to a linear score
     torch.testing.assert_close(stored.map, effects.expand_as(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_command_line_takes_a_name_of_ones_own(run, photo, tmp_path):
+    (tmp_path / "mymethods.py").write_text(
+        "import captum.attr\n"
+        "import moreaugrad as mg\n"
+        "mg.from_captum(captum.attr.InputXGradient, name='contributions_example')\n"
+    )
+    chosen = ["--import", "mymethods.py", "--method", "contributions_example", "--target", 1, "--out", "out"]
+    code, _, err = run("explain", photo, *LINEAR, *chosen)
+    assert code == 0, err
+    stored = mg.Explanation.load(next((tmp_path / "out").rglob("*.npz")))
+    net = small_network.Linear()
+    x = net.preprocess(Image.open(photo))[None]
+    torch.testing.assert_close(stored.map, (x * net.weight[1].view(1, 3, 8, 8)).detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_study_takes_them_too(run, photo, tmp_path):

@@ -60,6 +60,14 @@ def test_small_maps_are_enlarged_and_others_refused(net):
         mg.from_function(lambda model, x, target: "map")(net).attribute(X, 1)
 
 
+def test_maps_of_one_channel_of_other_inputs_than_images():
+    film, row = torch.rand(2, 3, 4, 5, 6), torch.rand(2, 7)
+    score = mg.from_function(lambda model, x, target: x.sum(1, keepdim=True))
+    assert score(lambda x: x.flatten(1)).attribute(film, 1).shape == (2, 1, 4, 5, 6)
+    with pytest.raises(ValueError, match=r"one map per input.*got \(1, 1\)"):
+        score(lambda x: x).attribute(row, 1)
+
+
 def test_what_is_no_such_function_is_refused(net):
     with pytest.raises(TypeError, match="the model, the inputs and the target"):
         mg.from_function(lambda model, x: x)

@@ -1,16 +1,21 @@
 """Where figures appear: once in each notebook cell, in windows that pyplot opens, in files that destroy no photo."""
 
+import json
 import os
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 from small_network import Linear
 
 import moreaugrad as mg
+from moreaugrad.plotting import pictures
+from moreaugrad.plotting.display import TILES, to_png
 from moreaugrad.results import Explanation
 
 BACKEND = """
@@ -60,6 +65,17 @@ import matplotlib.pyplot as plt
 before = dict(plt.rcParams)
 for each in found: each.show()
 assert plt.get_fignums() == [] and dict(plt.rcParams) == before
+"""
+    run_script(script, tmp_path)
+
+
+@pytest.mark.skipif(bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")), reason="there is a screen")
+def test_windows_that_cannot_open_are_no_error(tmp_path):
+    pytest.importorskip("tkinter")
+    script = """
+import matplotlib, matplotlib.pyplot as plt
+matplotlib.rcParams["backend"] = "tkagg"
+assert found.show().axes
 """
     run_script(script, tmp_path)
 
@@ -125,3 +141,16 @@ def test_a_title_with_dollar_signs_is_no_formula():
     figure = Explanation(map=torch.rand(1, 3, 8, 8), method="$x_{$ and $").show()
     figure.canvas.draw()
     assert "$x_{$ and $" in figure.get_suptitle()
+
+
+def test_a_png_says_where_its_tiles_are():
+    shown = np.zeros((8, 10, 3), dtype=np.uint8)
+    shown[..., 0] = 255
+    with Image.open(BytesIO(to_png(pictures.panel(shown, torch.randn(3, 8, 10), "a title")))) as stored:
+        boxes = json.loads(stored.info[TILES])
+        assert list(boxes) == ["input", "map", "overlay"]
+        left, top, right, bottom = boxes["input"]
+        tile = np.asarray(stored)[top + 1 : bottom - 1, left + 1 : right - 1]
+        around = np.asarray(stored)[top - 2 : bottom + 2, left - 2 : right + 2]
+    assert (tile == (255, 0, 0)).all()
+    assert (around[[0, -1]] == 255).all()

@@ -259,11 +259,10 @@ def test_a_written_picture_is_whole_or_absent(tmp_path: Path, monkeypatch):
         assert stored.size == tuple(np.rint(figure.get_size_inches() * 100).astype(int))
     before = path.read_bytes()
 
-    def broken(handle, **options):
-        handle.write(b"half")
+    def broken(draft, path):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(figure, "savefig", broken)
+    monkeypatch.setattr(Path, "replace", broken)
     with pytest.raises(OSError, match="No space left"):
         pictures.write(figure, path)
     assert path.read_bytes() == before

@@ -13,7 +13,8 @@ import typer
 from moreaugrad.cli import train
 from moreaugrad.cli.attack import attack
 from moreaugrad.cli.certify import certify
-from moreaugrad.cli.explain import compare, demo, explain
+from moreaugrad.cli.compare import compare, demo
+from moreaugrad.cli.explain import explain
 from moreaugrad.cli.options import expand_options
 from moreaugrad.cli.robustness import robustness
 from moreaugrad.cli.terminal import Terminal

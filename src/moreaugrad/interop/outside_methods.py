@@ -188,14 +188,14 @@ def check_maps(found: Any, call: Call, rows: Rows, name: str) -> Images:
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"{name} must return maps as a tensor or an array, got {type(found).__name__}") from None
     maps = maps.unsqueeze(1) if maps.ndim == x.ndim - 1 and x.ndim == 4 else maps
-    flat = maps.ndim == x.ndim == 4 and maps.shape[1] in (1, x.shape[1])
+    coarse = x.ndim == 4 and maps.shape[2:] != x.shape[2:]
+    flat = maps.ndim == x.ndim > 2 and maps.shape[1] in (1, x.shape[1]) and (coarse or maps.shape[2:] == x.shape[2:])
     if len(maps) != len(x) or not (maps.shape == x.shape or flat):
         raise ValueError(
             f"{name} must return one map per input, of the shape {tuple(x.shape)}, or of one channel, got "
             f"{tuple(maps.shape)}; reduce it in a function for mg.from_function"
         )
-    size = (int(x.shape[-2]), int(x.shape[-1]))
-    return enlarge(maps, size) if flat and maps.shape[2:] != x.shape[2:] else maps
+    return enlarge(maps, (int(x.shape[2]), int(x.shape[3]))) if coarse else maps
 
 
 def _parse_option(value: Any) -> Any:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
 
 from moreaugrad.files import with_ending
 
 WRITTEN = (".png", ".pdf", ".svg")
+TILES = "Tiles"
 _PHOTOS = frozenset({".jpg", ".jpeg", ".webp", ".gif", ".tif", ".tiff", ".bmp"})  # kinds that are not written
 
 
@@ -34,7 +38,8 @@ def present(figure: Displayed) -> None:
         return
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None and _opens_windows(pyplot.get_backend()):
-        pyplot.figure(FigureClass=lambda **_: figure)  # hands over a figure that is there already
+        with suppress(ImportError):  # windows were asked for where there is no screen
+            pyplot.figure(FigureClass=lambda **_: figure)  # hands over a figure that is there already
 
 
 def show_in_notebook(figure: Displayed) -> None:
@@ -57,6 +62,33 @@ def check_path(path: Any, photos: Collection[Path | None]) -> Path:
             "explained, show(image=...) another one"
         )
     return file
+
+
+def to_png(figure: Any) -> bytes:
+    """A figure as a .png file. Drawn once, where `savefig` draws twice, and packed in a third of its time.
+
+    The text `TILES` in it says where each tile is: title -> left, top, right, bottom in pixels.
+    """
+    import numpy as np
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+
+    before = figure.canvas  # that of a window, perhaps
+    canvas: Any = FigureCanvasAgg(figure)
+    try:
+        canvas.draw()
+        pixels = np.asarray(canvas.buffer_rgba())[..., :3].copy()
+        tiles = {axes.get_title(): axes.get_position() for axes in figure.axes if axes.images}
+    finally:
+        figure.set_canvas(before)
+    high, wide = pixels.shape[:2]
+    boxes = {name: (at.x0 * wide, (1 - at.y1) * high, at.x1 * wide, (1 - at.y0) * high) for name, at in tiles.items()}
+    text = PngInfo()
+    text.add_text(TILES, json.dumps({name: list(map(round, box)) for name, box in boxes.items()}))
+    stored = BytesIO()
+    Image.fromarray(pixels).save(stored, "png", compress_level=1, dpi=(figure.dpi, figure.dpi), pnginfo=text)
+    return stored.getvalue()
 
 
 def _find_cell() -> object:

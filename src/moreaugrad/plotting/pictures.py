@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from io import BytesIO
 from pathlib import Path
 from textwrap import fill
 from typing import Any, TypeAlias
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.files import replacing, with_ending
-from moreaugrad.plotting.display import WRITTEN, show_in_notebook
+from moreaugrad.plotting.display import WRITTEN, show_in_notebook, to_png
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -79,16 +79,15 @@ class Picture(Figure):
     html: str | None = None  # what a notebook shows instead of the pixels
     displayed: object = None  # the notebook cell that shows it already
 
-    def __init__(self, width: float, height: float, title: str = "", dots: float = 100.0) -> None:
-        layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.06)
+    def __init__(self, width: float, height: float, title: str = "", dots: float = 100.0, fixed: bool = False) -> None:
+        layout = None if fixed else ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.06)
         super().__init__(figsize=(width, height), dpi=dots, facecolor="white", layout=layout)
-        if title:  # about eleven letters to the inch; a dollar sign in the name of a class is no formula
-            self.suptitle(fill(title, int(11 * width)), fontsize=11, parse_math=False)
+        if title:  # a dollar sign in the name of a class is no formula
+            place = {"y": 1 - 0.12 / height} if fixed else {}
+            self.suptitle(_fill(title, width), fontsize=11, parse_math=False, **place)
 
     def _repr_png_(self) -> bytes:
-        stored = BytesIO()
-        self.savefig(stored, format="png")
-        return stored.getvalue()
+        return to_png(self)
 
     def _ipython_display_(self) -> None:
         show_in_notebook(self)
@@ -103,6 +102,7 @@ class Panel:
     draw: Callable[[FigureBase], None]
     dots: float = 100.0
     html: str | None = None  # the same for a notebook, where that reads better than pixels
+    fixed: bool = False  # `draw` puts everything in its place, which is faster than having it computed
 
 
 def heat(map: Any, signed: bool = False) -> Array:
@@ -126,10 +126,12 @@ def make_panel(drawn: ScaledMap, shown: Array | None = None, name: str = "input"
         places = make_tiles(place, 1, len(tiles))
         for axes, (title, tile) in zip(places, tiles, strict=True):
             draw_tile(axes, tile, title)
-        if drawn.top:
-            add_colour_bar(place, drawn, places[len(places) // 2])
+        bar = add_colour_bar(place, drawn, places[len(places) // 2]) if drawn.top else None
+        if isinstance(place, Picture):  # else it is a part of one, which shares its space with others
+            _fix_places(place, places, bar, tall)
 
-    return Panel(3.7 * len(tiles) + 0.9, tile_height(drawn, 3.6) + 0.8 - TITLE, draw, dots_per_inch(drawn, 3.6))
+    tall = tile_height(drawn, 3.6)
+    return Panel(3.7 * len(tiles) + 0.9, tall + 0.8 - TITLE, draw, dots_per_inch(drawn, 3.6), fixed=True)
 
 
 def grid(tiles: Sequence[tuple[str, Any]], columns: int = 4, title: str = "") -> Picture:
@@ -152,8 +154,12 @@ def grid(tiles: Sequence[tuple[str, Any]], columns: int = 4, title: str = "") ->
 def write(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """A whole .png (or .pdf, .svg where the path says so), or none; returns the path."""
     found = with_ending(path, *WRITTEN)
+    ending = found.suffix[1:].lower()
     with replacing(found) as handle:
-        figure.savefig(handle, format=found.suffix[1:].lower())
+        if ending == "png":
+            handle.write(to_png(figure))
+        else:
+            figure.savefig(handle, format=ending)
     return found
 
 
@@ -214,13 +220,16 @@ def read_photo(image: Any) -> Array:
     return np.clip(np.broadcast_to(pixels, (*pixels.shape[:2], 3)), 0, 1)
 
 
-def add_colour_bar(place: FigureBase, drawn: ScaledMap, axes: Axes) -> None:
+def add_colour_bar(place: FigureBase, drawn: ScaledMap, axes: Axes) -> Colorbar:
     clipped = (np.abs(drawn.values) > drawn.top).any()
     beyond = ("both" if drawn.signed else "max") if clipped else "neither"
     bar = place.colorbar(axes.images[0], ax=[axes], extend=beyond, fraction=0.05, pad=0.02, shrink=0.9)
-    bar.set_label("map, summed over channels" if drawn.signed else "|map|, summed over channels", fontsize=9)
+    between = " " if tile_height(drawn, 3.6) > 2 else "\n"  # a low tile has no room for a long line
+    bar.set_label(f"{'map' if drawn.signed else '|map|'}, summed{between}over channels", fontsize=9)
     bar.ax.tick_params(labelsize=8)
+    bar.ax.yaxis.get_offset_text().set_horizontalalignment("left")  # its right end would lie on the map
     bar.outline.set_visible(False)
+    return bar
 
 
 def draw_tile(axes: Axes, tile: Tile, title: str) -> None:
@@ -229,7 +238,7 @@ def draw_tile(axes: Axes, tile: Tile, title: str) -> None:
         axes.imshow(tile.values, cmap=_COLOURS[tile.signed], vmin=tile.limits[0], vmax=tile.limits[1])
     else:
         axes.imshow(tile)
-    axes.set_title(title, fontsize=10)
+    axes.set_title(title, fontsize=10, y=1.0)  # y: otherwise matplotlib measures the ticks, which nobody sees
 
 
 def tile_height(tile: Tile, width: float) -> float:
@@ -246,7 +255,9 @@ def dots_per_inch(tile: Tile, width: float) -> float:
 def compose(panels: Sequence[Panel], title: str = "") -> Picture:
     """One panel below the other, under a common title."""
     width, dots = max(each.width for each in panels), max(each.dots for each in panels)
-    figure = Picture(width, sum(each.height for each in panels) + TITLE, title, dots)
+    above = max(TITLE, 0.15 + 0.19 * (1 + _fill(title, width).count("\n")))
+    fixed = len(panels) == 1 and panels[0].fixed
+    figure = Picture(width, sum(each.height for each in panels) + above, title, dots, fixed)
     if len(panels) == 1:
         panels[0].draw(figure)
         if panels[0].html is not None:
@@ -257,6 +268,23 @@ def compose(panels: Sequence[Panel], title: str = "") -> Picture:
         place.suptitle(f"input {number} of {len(panels)}", fontsize=10)
         panel.draw(place)
     return figure
+
+
+def _fill(title: str, width: float) -> str:
+    """In lines that fit into so many inches: about eleven letters to each."""
+    return fill(title, int(11 * width))
+
+
+def _fix_places(figure: Picture, tiles: Sequence[Axes], bar: Colorbar | None, tall: float) -> None:
+    """Put the tiles of a panel, and the colour bar of the middle one, where they belong."""
+    wide, high = figure.get_size_inches()
+    middle = len(tiles) // 2
+    lefts = [0.1 + 3.7 * i + 0.85 * (i > middle) for i in range(len(tiles))]  # beside the map is its colour bar
+    for left, axes in zip(lefts, tiles, strict=True):
+        axes.set_position((left / wide, 0.1 / high, 3.6 / wide, tall / high))
+    if bar is not None:
+        left = lefts[middle] + 3.67
+        bar.ax.set_position((left / wide, (0.1 + tall / 20) / high, 0.16 / wide, 0.9 * tall / high))
 
 
 def make_tiles(place: FigureBase, rows: int, columns: int, widths: Sequence[float] | None = None) -> list[Axes]:
