@@ -65,7 +65,7 @@ def explain(
     given = options.given()
     name = choose_method(method, given)
     from moreaugrad.api import Explainer
-    from moreaugrad.data.images import find_images, unique_names
+    from moreaugrad.data.sources import find_images, unique_names
     from moreaugrad.model.prepared import MANY
 
     terminal = Terminal(quiet, json)

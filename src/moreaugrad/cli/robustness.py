@@ -46,7 +46,7 @@ class SourceOptions:
 
     def open(self, classifier: Classifier, out: Path) -> Source:
         from moreaugrad.data.arrays import read_cifar10
-        from moreaugrad.data.images import find_images, unique_names
+        from moreaugrad.data.sources import find_images, unique_names
         from moreaugrad.studies.sources import PictureSource
 
         if self.data is not None:

@@ -22,7 +22,8 @@ from torch.nn import functional as F
 from moreaugrad import validate
 from moreaugrad.api import best_device
 from moreaugrad.data.arrays import digest, read_cifar10
-from moreaugrad.data.images import find_images, read_image
+from moreaugrad.data.images import read_image
+from moreaugrad.data.sources import find_images
 from moreaugrad.methods.mask_network.decoder import MaskNet
 from moreaugrad.methods.mask_network.encoder import Encoder, Fingerprint
 from moreaugrad.methods.mask_network.objective import LOSSES, Phi
