@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.model import surgery
 from moreaugrad.registry import unknown
 from moreaugrad.types import ForwardFunc
 
 log = logging.getLogger("moreaugrad")
 
+PRECISIONS = limits.PRECISIONS
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-PRECISIONS = ("float32", "tf32", *HALF)
 # how far outputs may be from those of the model itself, relative to the largest: rounding, not another function
 _NEAR = {"float32": 1e-3, "tf32": 2e-2, "float16": 2e-2, "bfloat16": 1e-1}
 PROBED = 4  # rows on which a changed copy is compared with the model

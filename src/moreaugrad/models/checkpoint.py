@@ -34,8 +34,8 @@ class WeightsUnavailableError(OSError):
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(
-            f"the pretrained weights of {name!r} cannot be had ({why}); give a local checkpoint with weights=FILE, "
-            f"or weights='random', or take model 'efficientnet_lite0', whose weights are installed"
+            f"the pretrained weights of {name!r} cannot be had ({why}); name a checkpoint file or 'random' as weights "
+            "(--weights on the command line), or take the model 'efficientnet_lite0', whose weights are installed"
         )
 
 
