@@ -254,18 +254,36 @@ def test_shares_without_pixels_and_over_a_tuple():
 def test_the_summary_tells_each_image_in_a_line():
     drawing = images()
     drawing[0, 0] = 0
-    text = str(full(map=drawing))
+    text = str(full(map=drawing, stderr=drawing / 5))
     heading, first, second, third = text.splitlines()
     assert "sparse_moreau" in heading
     assert "800 gradients" in heading
     assert "seed 11" in heading
-    for words in ("target 7", "score 1", "keeps 50 % of the entries (100 % of the pixels)", "residual 0.001"):
+    for words in ("target 7", "score 1", "keeps 50 % of the entries (100 % of the pixels)", "known to within 20 %"):
         assert words in first
-    assert first.endswith(", converged")
+    assert "not converged" not in first
     assert "not converged" in second
-    assert "residual not known" in second
     assert "target 9" in third
     assert "tensor" not in text
+
+
+def test_the_summary_warns_of_maps_that_another_seed_contradicts():
+    sizes = torch.tensor([0.02, 0.4, float("nan")]).view(3, 1, 1, 1)
+    _, known, noisy, unmeasured = str(full(stderr=sizes * images(), converged=None)).splitlines()
+    assert "known to within 2 %" in known
+    assert "seed" not in known
+    assert "40 %" in noisy
+    assert "another seed" in noisy
+    assert "not measured" in unmeasured
+
+
+def test_the_relative_error_covers_what_the_map_keeps():
+    drawing = torch.tensor([[3.0, 4.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    found = Explanation(map=drawing, stderr=torch.full((2, 4), 0.5))
+    torch.testing.assert_close(found.relative_error, torch.tensor([0.5**0.5 / 5, 0.0]))
+    pair = Explanation(map=(drawing[:, :1], drawing[:, 1:]), stderr=(found.stderr[:, :1], found.stderr[:, 1:]))
+    assert torch.equal(pair.relative_error, found.relative_error)
+    assert Explanation(map=drawing).relative_error is None
 
 
 def test_the_summary_explains_odd_maps():

@@ -29,6 +29,12 @@ def norm(x: Images) -> PerImage:
     return total(x.square()).sqrt()
 
 
+def relative_error(map: Images, stderr: Images) -> PerImage:
+    """Standard error of each map over the entries that it keeps, as a share of its norm; 0 for a map of zeros."""
+    error, size = norm(torch.where(map != 0, stderr, 0.0)), norm(map)
+    return torch.where(size > 0, error / size, error)
+
+
 def spread(number: PerImage | Flags, over: Images | Flags) -> Tensor:
     """One number per image, shaped to broadcast over a batch."""
     return number.view(-1, *[1] * (over.ndim - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from moreaugrad.batch import relative_error
 from moreaugrad.files import read_npz, with_ending, write_npz
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target
 
@@ -32,6 +34,7 @@ else:
     PerImageOrNone, FlagsOrNone, CountsOrNone = PerImage | None, Flags | None, Counts | None
     CoarseOrNone = Float[Tensor, "n *coarse"] | None
 
+KNOWN = 0.3  # largest relative error of a map that counts as known: maps of two seeds have a cosine near 0.9
 _LISTED = 10  # images in the text of a result
 
 
@@ -50,9 +53,10 @@ class Explanation:
         score: class score of the input itself, (N,).
         envelope: value of the envelope at the input, (N,).
         residual: distance from optimality, or from completeness (N,); NaN: not measured.
-        converged: whether the residual is within the tolerance, (N,).
+        converged: whether the residual is within its own noise and the map is known to within 30 %, so that another
+            seed gives nearly the same map, (N,). For FGVis: whether a mask met its goal.
         gradients: sample gradients spent, (N,).
-        stderr: standard error of each entry of the map.
+        stderr: standard error of each entry, from the noise; of an entry that a prior set to zero: before it did.
         coarse: the map at the resolution of the layer it was read from (N, h, w).
         seed: of the noise.
         method, options: name of the method and the options it ran with.
@@ -79,6 +83,16 @@ class Explanation:
     seed: int | None = None
     method: str = ""
     options: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def relative_error(self) -> PerImageOrNone:
+        """How well each map is known: the norm of `stderr` over the entries that the map keeps, divided by the norm of
+        the map, (N,). Maps of two seeds have a cosine of about 1 - relative_error^2. None: not measured, or no noise.
+        """
+        if self.stderr is None:
+            return None
+        joined = [torch.cat([part.flatten(1) for part in _parts(parts)], 1) for parts in (self.map, self.stderr)]
+        return relative_error(*joined)
 
     @property
     def kept(self) -> PerImage:
@@ -235,15 +249,28 @@ def _facts(one: Explanation) -> list[str]:
     return found
 
 
+def describe_accuracy(one: Explanation) -> list[str]:
+    """How well the map of one image is known, in words, with a warning where it is not."""
+    if one.relative_error is None:
+        error = 0.0
+        found = []
+    else:
+        error = one.relative_error.item()
+        found = [f"known to within {100 * error:{'.0f' if error > 0.1 else '.2g'}} %"]
+    if error > KNOWN:
+        return [f"{found[0]} only: another seed gives another map; spend more gradients"]
+    if math.isnan(error):
+        return ["how well it is known was not measured; spend more gradients"]
+    if one.converged is not None and not one.converged.item():
+        found.append("not converged; spend more gradients")
+    return found
+
+
 def _line(one: Explanation) -> str:
     found = _facts(one)
-    if one.eta is not None:
+    if one.eta is not None and one.eta.item() > 0:
         found.append(f"eta {one.eta.item():.3g}")
-    if one.residual is not None:
-        known = not one.residual.isnan().any()
-        found.append(f"residual {one.residual.item():.2g}" if known else "residual not known")
-    if one.converged is not None:
-        found.append("converged" if one.converged.item() else "not converged")
+    found += describe_accuracy(one)
     if not all(bool(part.isfinite().all()) for part in _parts(one.map)):
         found.append("the map holds NaN or infinity")
     if not one.kept.any():

@@ -68,7 +68,8 @@ class Prior(Protocol):
     `level(u, keep)`, the amount whose prox keeps the share `keep` of the units (else found by bisection);
     `for_batch(x)`, the prior of a batch, where it depends on the images; `take(which)`, the prior of some of them;
     `active`, `hessian_product` and `stiffness` (see `TwiceDifferentiablePrior`), for maps with a graph;
-    `convex = True`, without which `certify` refuses it; `default_eta`, the weight where none is given.
+    `convex = True`, without which `certify` refuses it; `default_sparsity`, the share of units kept where
+    neither eta nor a sparsity is given (else 0.05).
     """
 
     def value(self, delta: Images) -> PerImage:

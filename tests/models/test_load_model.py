@@ -15,7 +15,7 @@ from torch import nn
 from moreaugrad.data.images import read_image
 from moreaugrad.models import MODELS, checkpoint, load_model
 from moreaugrad.models.checkpoint import WeightsUnavailableError, load_state, read_state
-from moreaugrad.models.classifier import CentreCrop, Classifier, ViewChange, find_class, imagenet_labels, read_labels
+from moreaugrad.models.classifier import CentreCrop, Classifier, ViewChange, imagenet_labels, read_labels
 from moreaugrad.models.custom import as_classifier, view_from_function
 from moreaugrad.models.embedded import copy_in_order, packaged_weights
 from moreaugrad.models.hubs import timm_view, torchvision_view
@@ -449,21 +449,3 @@ def test_the_size_in_a_hugging_face_configuration_is_used(size, wanted):
     network = nn.Flatten()
     network.config = SimpleNamespace(image_size=size)
     assert as_classifier(network).size == wanted
-
-
-@pytest.mark.parametrize(("given", "found"), [("Dog", 1), (" dog", 1), ("2", 2), (-1, -1)])
-def test_a_class_by_name_or_number(given, found):
-    assert find_class(given, ["cat", "dog", "bird"]) == found
-
-
-@pytest.mark.parametrize(
-    ("given", "labels", "words"),
-    [
-        ("doog", ["cat", "dog"], "against must be .* Did you mean 'dog'"),
-        ("dog", None, "where classes have no names"),
-        ("crane", ["crane", "Crane"], r"the name of classes \[0, 1\]"),
-    ],
-)
-def test_a_class_that_cannot_be_found(given, labels, words):
-    with pytest.raises(ValueError, match=words):
-        find_class(given, labels, "against")

@@ -137,7 +137,7 @@ def _check_call(method: Any, x: Any, epsilon: float, options: CertifyOptions) ->
     if x.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"x must be float32 or float64, in which the noise is drawn, got {x.dtype}; call x.float()")
     theory.check(epsilon=epsilon)
-    eta = getattr(method, "weight", None)
+    eta = getattr(method, "eta", None)
     if method.several is not None or (isinstance(eta, Tensor) and eta.numel() > 1):
         raise ValueError("eta and sparsity must be one number in a certificate, got several; certify them one by one")
     if method.smoothing is not None and method.smoothing.sigma is None:

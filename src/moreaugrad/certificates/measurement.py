@@ -263,7 +263,8 @@ def measure_on_noise(method: MoreauGrad, x: Images, samples: int, estimate: Esti
 
 def _choose_eta(method: MoreauGrad, prior: Prior, u: Images) -> Tensor:
     if method.share is None:
-        return u.new_full((1,), float(method.weight or 0.0))
+        eta: Any = method.eta  # one number: a list or a tensor has been refused
+        return u.new_full((1,), float(eta or 0.0))
     return Envelope(None, prior, method.rho, u, keep=method.share).weight(u)  # type: ignore[arg-type]
 
 

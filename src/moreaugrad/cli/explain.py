@@ -40,8 +40,8 @@ RESULTS = "results.jsonl"
 DEMO: dict[str, dict[str, Any]] = {
     "gradient": {},
     "moreau": {"budget": 192},
-    "sparse_moreau": {"budget": 288, "sparsity": 0.05},
-    "group_sparse_moreau": {"budget": 192, "sparsity": 0.15},
+    "sparse_moreau": {"budget": 288},
+    "group_sparse_moreau": {"budget": 192},
 }
 
 MethodNames = Annotated[
@@ -101,7 +101,7 @@ def compare(
 ) -> int:
     """Draw methods side by side, each on its own scale, as OUT/<image>_compare.png.
 
-    An option goes to the methods that take it. Sparse methods keep 5 % unless --eta or --sparsity is given.
+    An option goes to the methods that take it.
     """
     given = options.given()
     usable = [name for name, each in METHODS.items() if "network" in given or "trained" not in each.flags]
@@ -186,14 +186,12 @@ def demo(*, out: Out = Path("demo"), quiet: Quiet = False) -> int:
 
 
 def share_options(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """For each method the options that it takes; sparse methods get a default sparsity."""
+    """For each method the options that it takes."""
     from moreaugrad.methods.options import takes_option
 
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         found[name] = {key: value for key, value in options.items() if takes_option(name, key, options)}
-        if "sparse" in METHODS[name].flags and not {"eta", "sparsity"} & set(found[name]):
-            found[name]["sparsity"] = 0.05
     for key in options:
         if not any(key in own for own in found.values()):
             typed = "mask-network" if key == "network" else key.replace("_", "-")
@@ -235,7 +233,9 @@ def as_json(record: Record, error: str | None, file: str, explainer: Explainer) 
     if one is None or error is not None:
         return json.dumps(found | {"error": error}, ensure_ascii=False, allow_nan=False)
     numbers = {"score": one.score, "entries_kept": one.kept, "pixels_kept": one.pixels_kept}
-    numbers |= {name: getattr(one, name) for name in ("eta", "envelope", "residual", "converged", "gradients")}
+    numbers |= {
+        name: getattr(one, name) for name in ("eta", "envelope", "residual", "relative_error", "converged", "gradients")
+    }
     found |= {"target": record.target, "label": record.label}
     found |= {name: _number(value) for name, value in numbers.items()} | {"seed": one.seed}
     found |= {"seconds": round(record.seconds, 3), "precision": one.options.get("precision")}
@@ -245,7 +245,9 @@ def as_json(record: Record, error: str | None, file: str, explainer: Explainer) 
 
 
 def describe(record: Record) -> str:
-    """What was explained, and how much of the image the map keeps."""
+    """What was explained, how much of the image the map keeps, and how well it is known."""
+    from moreaugrad.results import describe_accuracy
+
     one = record.explanation
     assert one is not None
     named = f"{record.label} (class {record.target})" if record.label else f"class {record.target}"
@@ -253,9 +255,7 @@ def describe(record: Record) -> str:
     if one.score is not None:
         parts.append(f"score {float(one.score):.3g}")
     parts.append(f"{100 * float(one.kept):.3g} % of entries, {100 * float(one.pixels_kept):.3g} % of pixels")
-    if one.converged is not None and not bool(one.converged):
-        parts.append("not converged")
-    return ", ".join(parts)
+    return ", ".join([*parts, *describe_accuracy(one)])
 
 
 def draw_side_by_side(records: Mapping[str, Record], title: str, file: Path) -> None:

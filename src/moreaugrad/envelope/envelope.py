@@ -18,11 +18,11 @@ from torch import Tensor
 
 from moreaugrad.batch import norm
 from moreaugrad.envelope.priors import find_level, take_prior
-from moreaugrad.types import Counts, Flags, Images, NoisyScore, PerImage, Prior, Score, Watch, ignore_progress
+from moreaugrad.types import Counts, Images, NoisyScore, PerImage, Prior, Score, Watch, ignore_progress
 
 
 class Optimality(NamedTuple):
-    """A residual, the largest that counts as converged (twice its own standard error), and the score there."""
+    """A residual, the largest that its own noise explains (twice its standard error), and the score there."""
 
     residual: PerImage
     tol: PerImage
@@ -35,16 +35,11 @@ class Solution:
 
     delta: Images
     residual: PerImage  # |delta - prox(-rho * grad(x + delta))| / rho, at delta itself; NaN: not measured
-    tol: PerImage  # the largest residual that counts as converged
+    tol: PerImage  # the largest residual that its own noise or rounding explains
     value: PerImage  # the score at x + delta, on the noise of the residual
     eta: PerImage  # weight of the prior: as given, or as the requested sparsity made it
     gradients: Counts  # sample-gradients spent, the residual's included
-    stderr: Images | None = None  # of the dual gradient, per entry; None for a deterministic score
-
-    @property
-    def converged(self) -> Flags:
-        """NaN compares false, so a diverged image is never called converged."""
-        return self.residual <= self.tol
+    stderr: Images | None = None  # of each entry before the threshold; None: not measured, or no noise
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,7 +64,7 @@ class L1:
     """
 
     convex: ClassVar[bool] = True
-    default_eta: ClassVar[float] = 0.005
+    default_sparsity: ClassVar[float] = 0.05
 
     def value(self, delta: Images) -> PerImage:
         return total(delta.abs())
@@ -104,7 +104,7 @@ class Group:
     """
 
     convex: ClassVar[bool] = True
-    default_eta: ClassVar[float] = 0.05
+    default_sparsity: ClassVar[float] = 0.15
 
     groups: Any = 16
     labels: Int[Tensor, "rows d"] | None = field(default=None, repr=False)  # of each flattened entry; one row for all

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from moreaugrad import limits, validate
+from moreaugrad.batch import norm, relative_error
 from moreaugrad.envelope.derivative import Derivative, Implicit, parse_derivative
 from moreaugrad.envelope.envelope import Envelope, Solution, Solver, range_curvature
 from moreaugrad.envelope.priors import L1, PRIORS, Group, Zero
@@ -21,12 +22,12 @@ from moreaugrad.methods import QUALITY
 from moreaugrad.methods.base import Call, NoisyMethod
 from moreaugrad.model.bounded import Bounded
 from moreaugrad.model.hessian import Given
-from moreaugrad.results import Explanation
+from moreaugrad.results import KNOWN, Explanation
 from moreaugrad.types import Counts, Images, Prior
 
 log = logging.getLogger("moreaugrad")
 
-SPARSITY = 0.05  # of a prior that names no weight of its own
+SPARSITY = 0.05  # share of the units kept where neither eta nor a sparsity is given, unless the prior names its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +44,9 @@ class MoreauGrad(NoisyMethod):
             `prepare` returns.
         rho: envelope radius, in squared units of the input; "certified" takes half of the largest sound one.
         eta: weight of the prior, in units of the gradient; a tensor gives one per image, a list asks for a path of
-            maps. None takes the prior's own default.
+            maps.
         sparsity: share of entries (groups) to keep, in (0, 1]: chooses eta for each image. A list asks for a path.
+            Where neither is given, a prior keeps its own default share.
         prior: the penalty: a Prior, or the name of one in `PRIORS`.
         smoothing: the noise; None explains the score as it is.
         noise_level: noise relative to each image's range, instead of `smoothing`; 0 means no noise.
@@ -125,15 +127,11 @@ class MoreauGrad(NoisyMethod):
         return None
 
     @property
-    def weight(self) -> Any:
-        """eta: as given, else the prior's default; None where a sparsity chooses it, or there is no prior."""
-        return getattr(self.prior, "default_eta", None) if self.eta is None and self.sparsity is None else self.eta
-
-    @property
     def share(self) -> Any:
-        """The share of units to keep: as given, or for a prior without a default weight; None where eta is fixed."""
-        unweighted = self.sparsity is None and self.weight is None and not isinstance(self.prior, Zero)
-        return SPARSITY if unweighted else self.sparsity
+        """The share of units to keep: as given, or the prior's default; None where eta is given or no prior."""
+        if self.sparsity is not None or self.eta is not None or isinstance(self.prior, Zero):
+            return self.sparsity
+        return getattr(self.prior, "default_sparsity", SPARSITY)
 
     def make_prior(self, call: Call) -> Prior:
         """The prior of a batch: groups, for example, follow the images."""
@@ -203,7 +201,7 @@ class MoreauGrad(NoisyMethod):
         if self.several is not None:
             return self._compute_path(call, [(point.get("eta"), point.get("sparsity")) for point in self.several])
         with torch.no_grad():
-            problem = self._problem(replace(call, x=call.x.detach()), self.weight, self.share)
+            problem = self._problem(replace(call, x=call.x.detach()), self.eta, self.share)
             solution = self.make_solver(problem.score.random).run(problem, call.watch)
         found = _result(problem, solution)
         if not call.graph:
@@ -246,8 +244,8 @@ class SparseMoreauGrad(MoreauGrad):
     Args:
         forward_func: as in `MoreauGrad`, like all options that are not listed here.
         rho: envelope radius, in squared units of the input.
-        eta: threshold in units of the gradient; 0.005 where no sparsity is given.
-        sparsity: share of the entries to keep, in (0, 1].
+        eta: threshold in units of the gradient, instead of a sparsity; the paper uses 0.005.
+        sparsity: share of the entries to keep, in (0, 1]; 0.05 where no eta is given.
 
     Example:
         >>> found = mg.SparseMoreauGrad(net, sparsity=0.1, budget=80).explain(x)
@@ -266,8 +264,8 @@ class GroupSparseMoreauGrad(MoreauGrad):
     Args:
         forward_func: as in `MoreauGrad`, like all options that are not listed here.
         rho: envelope radius, in squared units of the input.
-        eta: threshold of the group norms, in units of the gradient; 0.05 where no sparsity is given.
-        sparsity: share of the groups to keep, in (0, 1].
+        eta: threshold of the group norms, in units of the gradient, instead of a sparsity; the paper uses 0.05.
+        sparsity: share of the groups to keep, in (0, 1]; 0.15 where no eta is given.
         groups: a number of cells per side of a grid (channels pooled), "superpixels", "channels", or integer labels
             of shape (d,), (H, W) or (N, H, W).
 
@@ -292,14 +290,18 @@ def _result(problem: Envelope, solution: Solution) -> Explanation:
             int(zero.sum()),
             len(zero),
         )
+    map_ = problem.map(solution.delta)
+    # where a noisy map has no standard error, the residual is the only measure of its error
+    noisy = solution.residual / norm(map_) if problem.score.random else torch.zeros_like(solution.residual)
+    error = noisy if solution.stderr is None else relative_error(map_, solution.stderr)
     return Explanation(
-        map=problem.map(solution.delta),
+        map=map_,
         gradients=solution.gradients,
         delta=solution.delta,
         eta=solution.eta,
         envelope=solution.value + problem.penalty(solution.delta, solution.eta),
         residual=solution.residual,
-        converged=solution.converged,
+        converged=(solution.residual <= solution.tol) & (error <= KNOWN),
         stderr=solution.stderr,  # type: ignore[arg-type]
     )
 

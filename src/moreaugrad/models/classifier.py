@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -240,22 +239,6 @@ def check_preprocessed(found: Any) -> Float[Tensor, "c h w"]:
         came = f"shape {tuple(found.shape)}, {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
         raise TypeError(f"preprocess must turn a PIL image into a float tensor (C, H, W), got {came}")
     return found.detach()
-
-
-def find_class(given: int | str, labels: Sequence[str] | None, name: str = "target") -> int:
-    """A class by number or by name, whatever its case."""
-    if not isinstance(given, str) or given.strip().lstrip("-").isdecimal():
-        return int(given)
-    if not labels:
-        raise ValueError(f"{name} must be a class number where classes have no names, got {given!r}; give labels too")
-    found = [index for index, label in enumerate(labels) if label.casefold() == given.strip().casefold()]
-    if len(found) > 1:
-        raise ValueError(f"{name} must name one class, got {given!r}, the name of classes {found}; give the number")
-    if not found:
-        close = get_close_matches(given, labels, n=3)
-        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise ValueError(f"{name} must be a number or one of the {len(labels)} class names, got {given!r}.{hint}")
-    return found[0]
 
 
 def read_labels(source: str | Path | Sequence[str]) -> list[str]:

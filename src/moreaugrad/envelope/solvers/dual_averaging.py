@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.batch import allocate, norm, spread, take_rows, total, write_rows
+from moreaugrad.batch import allocate, relative_error, spread, take_rows, total, write_rows
 from moreaugrad.envelope.envelope import Envelope, Solution
 from moreaugrad.types import Flags, Images, PerImage, Score, Watch, ignore_progress
 
@@ -173,8 +173,7 @@ class DualAveraging:
         assert self.relative_error is not None
         u = self._answer(problem, state)
         map_ = problem.map(problem.prox(u, problem.weight(u)))
-        error = torch.where(map_ != 0, state.error, 0.0)
-        return norm(error) <= self.relative_error * norm(map_)
+        return relative_error(map_, state.error) <= self.relative_error
 
     def _answer(self, problem: Envelope, state: State) -> Images:
         """-rho times the mean gradient; where the score is stiff that amplifies the error of the points it was

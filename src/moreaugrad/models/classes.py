@@ -1,0 +1,117 @@
+"""Which class to explain: by number, by name, by its rank in the prediction, or against another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from moreaugrad import validate
+from moreaugrad.model.score import KINDS
+from moreaugrad.types import Images
+
+BLOCK = 64  # images in one call of the network
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """The score of a class minus that of another: a map of what speaks for one class and against the other.
+
+    With "logprob" and "logit" the maps agree: the normalisation cancels.
+
+    Args:
+        against: the class whose score is subtracted.
+        kind: "logit", "prob" or "logprob".
+
+    Example:
+        >>> method = mg.SparseMoreauGrad(net, score=mg.Contrast(against=2), sparsity=0.1, budget=80)
+        >>> method.attribute(x, target=3).shape
+        torch.Size([2, 3, 16, 16])
+    """
+
+    against: int
+    kind: str = "logit"
+
+    def __post_init__(self) -> None:
+        validate.one_of("score", self.kind, KINDS)
+
+    def __call__(self, output: Any) -> Tensor:
+        scores = KINDS[self.kind](validate.output(output, len(output)))
+        if scores.ndim != 2 or not -scores.shape[1] <= self.against < scores.shape[1]:
+            raise ValueError(
+                f"against must be a class of the model, got {self.against} for output of shape {tuple(scores.shape)}"
+            )
+        return scores - scores[:, [self.against]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The class that comes at this place when the network sorts them: 1 is the predicted one."""
+
+    rank: int
+
+
+Wanted = int | Ranked | None  # None: the predicted class
+
+
+def find_class(given: int | str, labels: Sequence[str] | None, name: str = "target") -> int:
+    """A class by number or by name, whatever its case."""
+    if not isinstance(given, str) or given.strip().lstrip("-").isdecimal():
+        return int(given)
+    if not labels:
+        raise ValueError(f"{name} must be a class number where classes have no names, got {given!r}; give labels too")
+    found = [index for index, label in enumerate(labels) if label.casefold() == given.strip().casefold()]
+    if len(found) > 1:
+        raise ValueError(f"{name} must name one class, got {given!r}, the name of classes {found}; give the number")
+    if not found:
+        close = get_close_matches(given, labels, n=3)
+        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise ValueError(f"{name} must be a number or one of the {len(labels)} class names, got {given!r}.{hint}")
+    return found[0]
+
+
+def choose_classes(
+    network: Callable[..., Any], x: Images, wanted: Sequence[Wanted], against: int | None = None
+) -> list[int] | None:
+    """A class for each image; None where a method may take the predicted ones itself.
+
+    Raises:
+        ValueError: for a rank beyond the last class, and for a class that is to be explained against itself.
+    """
+    if against is None and all(each is None for each in wanted):
+        return None
+    order = None if all(isinstance(each, int) for each in wanted) else rank_classes(network, x)
+    found = []
+    for row, each in enumerate(wanted):
+        if isinstance(each, int) or order is None:
+            found.append(int(each))  # type: ignore[arg-type]
+            continue
+        rank = each.rank if isinstance(each, Ranked) else 1
+        if rank > order.shape[1]:
+            raise ValueError(f"top must be at most {order.shape[1]}, the number of classes, got {rank}")
+        found.append(int(order[row, rank - 1]))
+    if against in found:
+        how = "given" if order is None else "predicted"
+        raise ValueError(
+            f"against must be another class than the one that is explained, got {against}, which is {how}; give "
+            "another target"
+        )
+    return found
+
+
+def rank_classes(network: Callable[..., Any], x: Images) -> Int[Tensor, "n classes"]:
+    """The classes of each image, that of the highest score first."""
+    with torch.no_grad():
+        parts = [validate.output(network(part), len(part)) for part in x.split(BLOCK)]
+    output = torch.cat(parts)
+    if output.ndim != 2:
+        raise ValueError(
+            f"classes are ranked by scores of shape (N, classes), got output of shape {tuple(output.shape)}; give "
+            "target, and leave top and against out"
+        )
+    return output.argsort(dim=1, descending=True, stable=True)
