@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any, overload
 
@@ -12,11 +13,13 @@ from PIL import Image
 from torch import Tensor, nn
 
 from moreaugrad import validate
+from moreaugrad.data.frames import list_sources
 from moreaugrad.data.images import read_image
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.options import make_method
 from moreaugrad.models import load_model
-from moreaugrad.models.classifier import Classifier
+from moreaugrad.models.classes import Contrast, Ranked, Wanted, choose_classes, find_class, number_targets, one_each
+from moreaugrad.models.classifier import Classifier, read_labels
 from moreaugrad.models.custom import as_classifier
 from moreaugrad.results import Explanation
 from moreaugrad.types import Images, Target, Watch, ignore_progress
@@ -24,6 +27,8 @@ from moreaugrad.types import Images, Target, Watch, ignore_progress
 Model = str | nn.Module | Callable[..., Any]
 Device = str | torch.device | None
 Preprocess = Callable[[Image.Image], Tensor]
+Labels = str | Path | Sequence[str]
+NamedTarget = Target | str | list[str]
 
 
 @overload
@@ -35,49 +40,69 @@ def explain(
     model: Model, image: Any, method: str = ..., *, sparsity: Sequence[float], **options: Any
 ) -> list[Explanation]: ...
 @overload
+def explain(model: Model, image: Any, method: str = ..., *, top: int, **options: Any) -> list[Explanation]: ...
+@overload
 def explain(
     model: Model,
     image: Any,
     method: str = ...,
     *,
-    target: Target = ...,
+    target: NamedTarget = ...,
+    top: None = ...,
+    against: int | str | None = ...,
+    weights: str | Path | None = ...,
+    labels: Labels | None = ...,
     device: Device = ...,
     preprocess: Preprocess | None = ...,
+    frames: bool = ...,
     show_progress: bool = ...,
     eta: float | None = ...,
     sparsity: float | None = ...,
     **options: Any,
 ) -> Explanation: ...
-def explain(
+def explain(  # noqa: PLR0913
     model: Model,
     image: Any,
     method: str = "sparse_moreau",
     *,
-    target: Target = None,
+    target: NamedTarget = None,
+    top: int | None = None,
+    against: int | str | None = None,
+    weights: str | Path | None = None,
+    labels: Labels | None = None,
     device: Device = None,
     preprocess: Preprocess | None = None,
+    frames: bool = False,
     show_progress: bool = False,
     **options: Any,
 ) -> Explanation | list[Explanation]:
-    """Explain what a classifier sees in one image, or in a list of them: the shortest way from a photo to a map.
+    """Explain what a classifier sees in one image, or in many: the shortest way from a photo to a map.
 
     To explain many batches with one model, make the method once, `mg.SparseMoreauGrad(net)`, and call its `explain`.
 
     Args:
         model: a name for `load_model`, a module in evaluation mode, or any callable that returns scores (N, classes).
-        image: a path, a PIL image, an array (H, W, 3), or a list of these; or a tensor (C, H, W) or (N, C, H, W) that
-            is preprocessed already.
+        image: a file, a folder or a pattern such as "photos/*.jpg", a PIL image, an array (H, W, 3), or a list of
+            these; or a tensor (C, H, W) or (N, C, H, W) that is preprocessed already.
         method: a key of `METHODS`.
-        target: the class to explain, one for all images or one each; None explains the predicted class of each.
+        target: the class to explain, by number or name, one for all images or a list with one each; None explains the
+            predicted class of each.
+        top: explain this many classes of each image, those with the highest scores, instead of a target.
+        against: a second class, by number or name, whose score is subtracted: what speaks for the target rather than
+            for this one.
+        weights: of a model that is loaded by name: a checkpoint file, or "random".
+        labels: names of the classes, or a file with them, as in `load_model`.
         device: where a model that is loaded by name runs; None takes a GPU if there is one. A module stays where it is.
         preprocess: a function from a PIL image to a tensor (C, H, W); None takes the model's own, else ImageNet's.
+        frames: explain every frame of animations, documents of several pages and videos, instead of the first.
         show_progress: draw a progress bar.
         eta: weight of the prior, for methods with one; a list gives one Explanation per value.
         sparsity: share of the map to keep, in (0, 1], instead of `eta`; a list gives one Explanation per value.
         options: options of the method, and `noise_level`, `sigma`, `samples` of its smoothing.
 
     Returns:
-        The Explanation of the batch; a list of them where `eta` or `sparsity` is a list.
+        The Explanation of the batch; a list of them, one per value where `eta` or `sparsity` is a list, and one per
+        rank where `top` is given.
 
     Raises:
         ValueError: if an image cannot be read, images differ in size after `preprocess`, or an option is wrong.
@@ -91,15 +116,23 @@ def explain(
         >>> round(float(found.kept), 2)
         0.05
     """
-    network = load_model(model, device=best_device(device)) if isinstance(model, str) else model
+    _check_top(top, target, options)
+    network, names = _open_model(model, weights, labels, device)
+    if against is not None:
+        options["score"] = Contrast(find_class(against, names, "against"), options.get("score", "logit"))
     if isinstance(image, Tensor):
         made, x = make_method(method, network, options), image[None] if image.ndim == 3 else image
     else:
-        explainer = Explainer(as_classifier(network, preprocess), method, options)
+        explainer = Explainer(as_classifier(network, preprocess, labels=names), method, options)
         made, network = explainer.method, explainer.classifier
-        x = _stack([explainer.read(each)[0] for each in (image if isinstance(image, list | tuple) else [image])])
+        x = _stack([explainer.read(each)[0] for each in list_sources(image, frames)])
     place = _device_of(network, device)
-    return made.explain(x if place is None else x.to(place), target, show_progress=show_progress)
+    x = x if place is None else x.to(place)
+    wanted = [number_targets(target, names)] if top is None else [[Ranked(i + 1)] * len(x) for i in range(top)]
+    if top is not None or against is not None:
+        wanted = [choose_classes(network, x, one_each(each, len(x)), contrasted(made)) for each in wanted]
+    found = [made.explain(x, each, show_progress=show_progress) for each in wanted]
+    return found[0] if top is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +174,13 @@ class Explainer:
     def __call__(
         self,
         sources: Sequence[tuple[str, Any]],
-        target: int | Sequence[int | None] | None = None,
+        target: Wanted | Sequence[Wanted] = None,
         watch: Watch = ignore_progress,
     ) -> list[Record]:
         """One record per (key, source), in their order; a bad image does not stop the others.
 
-        Images of one size are explained together. `target`: for all images, or one each; None: the predicted class.
+        Images of one size are explained together. `target`: for all images, or one each; None is the predicted class,
+        Ranked(2) the one that comes next.
         """
         if self.method.several is not None:
             raise ValueError("a record holds one map per image, got a list of eta or sparsity; give one value")
@@ -165,13 +199,14 @@ class Explainer:
             found |= zip(rows, self._explain_rows(some, watch), strict=True)
         return [replace(found[place], picture=pictures.get(place)) for place in range(len(sources))]
 
-    def _explain_rows(self, rows: Sequence[tuple[str, Tensor, int | None]], watch: Watch) -> list[Record]:
+    def _explain_rows(self, rows: Sequence[tuple[str, Tensor, Wanted]], watch: Watch) -> list[Record]:
         """Records of images of one size; after an error one by one, to find out which image caused it."""
         keys, xs, targets = zip(*rows, strict=True)
         began = perf_counter()
         try:
             x = _stack(xs)
-            whole = self.method.explain(x, None if targets[0] is None else list(targets), callback=watch).cpu()
+            chosen = choose_classes(self.classifier, x, targets, contrasted(self.method))
+            whole = self.method.explain(x, chosen, callback=watch).cpu()
         except Exception as error:
             if len(rows) == 1:
                 return [Record(keys[0], error=describe_error(error))]
@@ -194,14 +229,50 @@ class Explainer:
 
 
 def best_device(device: Device) -> torch.device:
-    """The device asked for; for None or "auto" a GPU if there is one."""
-    return validate.device(("cuda" if torch.cuda.is_available() else "cpu") if device in (None, "auto") else device)
+    """The device asked for; for None or "auto" a GPU if there is one: of CUDA, else of Apple, else of Intel."""
+    if device in (None, "auto"):
+        there = {"cuda": torch.cuda, "mps": torch.backends.mps, "xpu": torch.xpu}
+        device = next((name for name, backend in there.items() if backend.is_available()), "cpu")
+    return validate.device(device)
+
+
+def contrasted(method: Method) -> int | None:
+    """The class that a method explains others against, if it does."""
+    score: Any = method.score
+    return score.against if isinstance(score, Contrast) else None
 
 
 def describe_error(error: BaseException) -> str:
     """An exception in one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if isinstance(error, ValueError | TypeError | OSError) else f"{type(error).__name__}: {text}"
+
+
+def _open_model(
+    model: Model, weights: str | Path | None, labels: Labels | None, device: Device
+) -> tuple[Any, list[str] | None]:
+    """The network, loaded where it is a name, and the names of its classes."""
+    if isinstance(model, str):
+        loaded = load_model(model, weights, labels, best_device(device))
+        return loaded, loaded.labels
+    if weights is not None:
+        raise ValueError(
+            f"weights must be left out where the model is not a name, got weights={str(weights)!r} and "
+            f"{type(model).__name__}; load them: model.load_state_dict(...)"
+        )
+    names = getattr(model, "labels", None) if labels is None else read_labels(labels)
+    return model, names
+
+
+def _check_top(top: Any, target: Any, options: Mapping[str, Any]) -> None:
+    if top is None:
+        return
+    validate.at_least("top", top, 1)
+    if target is not None:
+        raise ValueError(f"top and target exclude each other, got top={top} and target={target!r}; give one")
+    for name in ("eta", "sparsity"):
+        if isinstance(options.get(name), Sequence):
+            raise ValueError(f"{name} must be one number where top is given, got {options[name]!r}")
 
 
 def _stack(rows: Sequence[Tensor]) -> Tensor:

@@ -29,7 +29,7 @@ def test_ranks_are_those_of_sorted_scores():
     scores = torch.randn(150, 7, generator=torch.Generator().manual_seed(0))  # more than one block
     order = rank_classes(nn.Identity(), scores)
     for row, wanted in enumerate(scores.tolist()):
-        assert order[row].tolist() == sorted(range(7), key=lambda k: -wanted[k])  # noqa: B023
+        assert order[row].tolist() == sorted(range(7), key=lambda k: -wanted[k])
     first = choose_classes(nn.Identity(), scores, [Ranked(1)] * 150)
     assert first == scores.argmax(1).tolist()
     mixed = choose_classes(nn.Identity(), scores[:3], [5, Ranked(7), None])

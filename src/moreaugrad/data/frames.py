@@ -9,15 +9,25 @@ from contextlib import contextmanager, suppress
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
-from moreaugrad.data.sources import HEIF, STDIN, VIDEO, Frame, ImageSource, find_fault
+from moreaugrad.data.sources import HEIF, STDIN, VIDEO, Frame, ImageSource, find_fault, find_images
 
 log = logging.getLogger("moreaugrad")
 
 SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")  # not MPO: its other pictures are previews and gain maps of the first
 _readers: dict[Path, tuple[int, Iterator[Image.Image]]] = {}  # the video that is being read, and its next frame
+
+
+def list_sources(image: Any, frames: bool) -> list[Any]:
+    """What to read: files of folders and patterns, and single frames where they are wanted."""
+    found: list[Any] = []
+    for each in image if isinstance(image, list | tuple) else [image]:
+        files = find_images([each]) if isinstance(each, str | Path) else [each]
+        found += split_frames(files) if frames and isinstance(each, str | Path) else files
+    return found
 
 
 def split_frames(paths: Iterable[Path]) -> list[ImageSource]:

@@ -75,6 +75,22 @@ def find_class(given: int | str, labels: Sequence[str] | None, name: str = "targ
     return found[0]
 
 
+def number_targets(target: Any, names: Sequence[str] | None) -> Any:
+    """Names of classes as their numbers; anything else as it is."""
+    if isinstance(target, str):
+        return find_class(target, names)
+    named = isinstance(target, list | tuple) and any(isinstance(each, str) for each in target)
+    return [find_class(each, names) for each in target] if named else target
+
+
+def one_each(target: Any, images: int) -> list[Wanted]:
+    """A target of numbers as a list with one entry per image."""
+    if target is None or isinstance(target, list):
+        return [None] * images if target is None else target
+    numbers = torch.as_tensor(target).flatten().tolist()
+    return numbers * images if len(numbers) == 1 else numbers
+
+
 def choose_classes(
     network: Callable[..., Any], x: Images, wanted: Sequence[Wanted], against: int | None = None
 ) -> list[int] | None:
