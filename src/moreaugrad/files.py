@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from moreaugrad import limits
+
 FORMAT = "moreaugrad.explanation"
 VERSION = 1  # raise it when an older reader would misread the file
 
@@ -27,11 +29,11 @@ def with_ending(path: str | os.PathLike[str], *endings: str) -> Path:
 
 def read_text(path: str | os.PathLike[str], what: str) -> str:
     """A small text file, or one sentence on why not."""
+    limits.text_file(what, Path(path))
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = "nothing there" if isinstance(error, FileNotFoundError) else error
-        raise ValueError(f"{what} must be a readable text file, got {str(path)!r}: {reason}") from None
+        raise ValueError(f"{what} must be a readable text file, got {str(path)!r}: {error}") from None
 
 
 def first_line(error: BaseException) -> str:

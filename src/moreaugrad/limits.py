@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 from moreaugrad.registry import unknown
@@ -113,6 +114,16 @@ def view(size: Any, mean: Any, std: Any) -> None:
         positive("std", value)
     if mean is not None and std is not None and len(mean) != len(std):
         raise ValueError(f"mean and std must have as many values, got {len(mean)} and {len(std)}")
+
+
+def checkpoint(path: str | Path) -> None:
+    if not Path(path).is_file():
+        raise ValueError(f"weights must be a checkpoint file or 'random', got {str(path)!r}, which is no file")
+
+
+def text_file(name: str, path: str | Path) -> None:
+    if not Path(path).exists():
+        raise ValueError(f"{name} must be a readable text file, got {str(path)!r}: nothing there")
 
 
 _OPTIONS: Mapping[str, Callable[[str, Any], None]] = {

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from moreaugrad.attacks import ATTACKS
-from moreaugrad.cli.attack import SHOWN, enlargement
+from moreaugrad.cli.attack import SHOWN
+from moreaugrad.cli.attack_report import enlargement
 from moreaugrad.metrics import METRICS
 
 SOURCE = '''

@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from moreaugrad.cli.checks import choose_method, class_number, make_folder, open_image
 from moreaugrad.cli.options import (
     ImageFile,
     ImageFiles,
+    Json,
     MethodName,
     MethodOptions,
     ModelOptions,
     Out,
     Quiet,
     TargetClass,
-    choose_method,
-    class_number,
-    make_folder,
 )
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import METHODS
@@ -47,7 +46,6 @@ DEMO: dict[str, dict[str, Any]] = {
 MethodNames = Annotated[
     str, typer.Option("--methods", help="Names from `moreaugrad methods`, with commas; default: all.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON line per image, and nothing else.")]
 
 
 def explain(
@@ -103,25 +101,24 @@ def compare(
 
     An option goes to the methods that take it.
     """
-    given = options.given()
+    path, given = open_image(image), options.given()
     usable = [name for name, each in METHODS.items() if "network" in given or "trained" not in each.flags]
     names = [name.strip() for name in methods.split(",")] if methods else usable
     _ = [METHODS[name] for name in names]  # an unknown one raises
     from moreaugrad.data.images import read_image
+    from moreaugrad.data.sources import name_source
 
     terminal = Terminal(quiet)
     terminal.hear_warnings()
     shares = share_options(names, given)
-    picture = read_image(image)
-    file = out / f"{image.stem}_compare.png"
-    make_folder(out, [file.name], [image])
+    picture, key = read_image(path), name_source(path)
+    file = out / f"{key}_compare.png"
+    make_folder(out, [file.name], [path])
     classifier = model.load(terminal)
     specific = None if methods else options.specific
-    found = _explain_by_each(
-        shares, classifier, (image.stem, picture), class_number(target, classifier), specific, terminal
-    )
+    found = _explain_by_each(shares, classifier, (key, picture), class_number(target, classifier), specific, terminal)
     first = next(iter(found.values()))
-    draw_side_by_side(found, f"{image.stem}: {first.label or f'class {first.target}'}", file)
+    draw_side_by_side(found, f"{key}: {first.label or f'class {first.target}'}", file)
     terminal.say(f"-> {file}")
     return DONE
 

@@ -19,6 +19,7 @@ from urllib.request import getproxies
 import torch
 from torch import Tensor, nn
 
+from moreaugrad import limits
 from moreaugrad.files import first_line, first_names
 
 State = dict[str, Tensor]
@@ -85,8 +86,7 @@ def shipped_weights(name: str, command: str) -> Path:
 def read_state(path: str | Path) -> State:
     """The tensors of a .safetensors file or of a saved state dict, by name."""
     file = Path(path)
-    if not file.is_file():
-        raise ValueError(f"weights must be a checkpoint file or 'random', got {str(path)!r}, which is no file")
+    limits.checkpoint(file)
     try:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
