@@ -16,6 +16,8 @@ Labels: TypeAlias = Int[Tensor, "..."]  # which group an entry belongs to
 
 ForwardFunc: TypeAlias = Callable[..., Any]
 Target: TypeAlias = Any  # every form Captum knows; see model.inputs
+Output: TypeAlias = Callable[[Any], Any] | str | int | None  # which part of what a network returns; None: the tensor
+ScoreFunc: TypeAlias = Callable[[Any], Tensor]  # from what a network returns to scores (N, K) or (N,), row by row
 Watch: TypeAlias = Callable[[int, int, Mapping[str, Any]], None]  # step, total, what is known so far
 
 

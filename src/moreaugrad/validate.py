@@ -160,11 +160,12 @@ def target(target: Any, images: int) -> Any:
 
 def output(found: Any, rows: int) -> Tensor:
     """The tensor in what a model returned: itself, or its `.logits`."""
-    logits = found.get("logits") if isinstance(found, dict) else getattr(found, "logits", found)
-    if not isinstance(logits, Tensor):
+    logits = find_logits(found)
+    if logits is None:
         raise TypeError(
-            f"the model must return a tensor or an object with .logits, got {type(found).__name__}; "
-            "wrap it in a function that returns the tensor to explain"
+            f"the model must return a tensor or an object with .logits, got {type(found).__name__}; pick the tensor to "
+            "explain by output= of the method (a name, a position or a function), or wrap the model in a function that "
+            "returns it"
         )
     if logits.ndim == 0 or len(logits) != rows:
         raise ValueError(
@@ -173,10 +174,16 @@ def output(found: Any, rows: int) -> Tensor:
     return logits
 
 
-def target_fits(target: Any, shape: tuple[int, ...], kind: str) -> None:
+def find_logits(found: Any) -> Tensor | None:
+    """What a model returned, where it is a tensor; else its `.logits`; None where there is neither."""
+    logits = found.get("logits") if isinstance(found, Mapping) else getattr(found, "logits", found)
+    return logits if isinstance(logits, Tensor) else None
+
+
+def target_fits(target: Any, shape: tuple[int, ...], kind: Any) -> None:
     """The target picks one number per row out of an output of this shape."""
     shown = f"(N{''.join(f', {size}' for size in shape[1:])})"
-    if kind != "logit" and (len(shape) != 2 or shape[1] < 2):
+    if kind in ("prob", "logprob") and (len(shape) != 2 or shape[1] < 2):
         raise ValueError(
             f"score={kind!r} needs several class scores (N, classes), got output of shape {shown}; use 'logit'"
         )
@@ -184,9 +191,13 @@ def target_fits(target: Any, shape: tuple[int, ...], kind: str) -> None:
         if math.prod(shape[1:]) != 1:
             raise ValueError(
                 f"target must be given where the model has several outputs, got None for output of shape {shown}; "
-                "pass the class number(s), or use .explain(), which takes the predicted class"
+                f"{_way_to_target(len(shape) - 1)}"
             )
         return
+    if len(shape) == 1:
+        raise ValueError(
+            f"target must be left out where there is one score per row, got {target!r} for scores of shape (N,)"
+        )
     listed = target.flatten().tolist() if isinstance(target, Tensor) else target
     for entry in [listed] if isinstance(listed, int | tuple) else listed:
         index = entry if isinstance(entry, tuple) else (entry,)
@@ -195,6 +206,17 @@ def target_fits(target: Any, shape: tuple[int, ...], kind: str) -> None:
         for position, size in zip(index, shape[1:], strict=True):
             if not -size <= position < size:
                 raise ValueError(f"target must be below {size} for output of shape {shown}, got {entry!r}")
+
+
+def _way_to_target(axes: int) -> str:
+    """How to say what is explained in an output with so many axes beside the rows."""
+    if axes == 1:
+        return "pass the class number(s), or use .explain(), which takes the predicted class"
+    entry = "(class, row, column)" if axes == 3 else f"a tuple of {axes} indices"
+    return (
+        f"pass target={entry} for one entry, or score=, a function from the output to one number per row, such as "
+        f"score=lambda out: out[:, 1].flatten(1).sum(1)"
+    )
 
 
 def finite_score(value: Tensor) -> None:
@@ -213,6 +235,17 @@ def some_gradient(found: Tensor) -> None:
         raise ValueError(
             f"the model's gradient must be finite, got NaN or infinity alone for image(s) {bad[:8]}; "
             "look for a square root or logarithm of zero in its forward"
+        )
+
+
+def plain_score(method: Any, who: str) -> None:
+    """A method that explains class scores as its network returns them, for those who ask the network itself."""
+    score, output = getattr(method, "score", "logit"), getattr(method, "output", None)
+    if not isinstance(score, str) or output is not None:
+        given = f"output={output!r}" if isinstance(score, str) else f"the function score={score!r}"
+        raise ValueError(
+            f"{who} asks the network itself for class scores (N, classes), got a method with {given}; leave it out and "
+            "give the method a network that returns these scores, such as lambda x: net(x)['out']"
         )
 
 

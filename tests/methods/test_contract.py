@@ -38,6 +38,7 @@ EXAMPLES = {
 }
 EVERY = pytest.mark.parametrize("name", EXAMPLES)
 FLAT = {"cam", "gradcam", "gradcam_plus_plus", "normgrad", "meaningful_perturbation", "mask_network"}  # (N, 1, H, W)
+NAMED = {"cam", "relex", "meaningful_perturbation", "fgvis", "mask_network"}  # defined on class scores of one kind
 PAIRS = {"deeplift", "fgvis"}  # run an image beside the one that it is compared with
 
 
@@ -124,6 +125,45 @@ def test_map_has_the_inputs_shape_and_explain_says_the_same(name, net, x):
     assert found.map.shape == shape_of(name, x)
     output = net(x).detach().softmax(1) if method.score == "prob" else net(x).detach()
     torch.testing.assert_close(found.score, output.gather(1, predicted[:, None])[:, 0])
+
+
+class Inside(nn.Module):
+    """The same network, whose scores lie in a dict beside others."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.training = net, net.training
+
+    def forward(self, x):
+        out = self.net(x)
+        return {"aux": (3 * out, x.flatten(1)), "out": out}
+
+
+@EVERY
+@pytest.mark.parametrize("output", ["out", lambda found: found["out"]], ids=["name", "function"])
+def test_a_part_of_the_output_is_explained_like_a_network_that_returns_it(name, output, net, x):
+    if name == "mask_network":
+        pytest.skip("it is trained for a classifier that returns its logits")
+    found = make(name, Inside(net), output=output).explain(x)
+    wanted = make(name, net).explain(x)
+    assert torch.equal(found.target, wanted.target)
+    assert torch.equal(found.map, wanted.map)
+    assert torch.equal(found.score, wanted.score)
+
+
+@EVERY
+def test_a_function_of_the_output_is_explained_or_refused(name, net, x):
+    """Of one class it gives the map of that class; so does one of all classes, with a target."""
+    if name in NAMED:
+        with pytest.raises(ValueError, match="score must be"):
+            make(name, net, score=lambda out: out[:, 2])
+        return
+    wanted = make(name, net, score="logit").attribute(x, target=2)
+    assert torch.equal(make(name, Inside(net), score=lambda found: found["out"][:, 2]).attribute(x), wanted)
+    assert torch.equal(make(name, Inside(net), score=lambda found: found["out"]).attribute(x, target=2), wanted)
+    twice = make(name, Inside(net), output="aux", score=lambda aux: aux[0][:, 2] / 3).explain(x)
+    torch.testing.assert_close(twice.score, net(x).detach()[:, 2])
+    assert twice.target is None
 
 
 def test_gradient_is_captums(net, x):

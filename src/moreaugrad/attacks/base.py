@@ -116,6 +116,8 @@ class Attack:
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon, self.unbounded)
+        if hasattr(self.attacked, "forward_func"):
+            validate.plain_score(self.attacked, type(self).__name__)
         validate.one_of("norm", self.norm, dict.fromkeys(self.norms))
         validate.at_least("seed", self.seed, 0)
         _check_box(self.box)

@@ -31,6 +31,7 @@ from moreaugrad.certificates.assumptions import (
 from moreaugrad.certificates.certificate import Certificate
 from moreaugrad.certificates.evidence import Evidence, Plan, certify_ranks, measure
 from moreaugrad.certificates.measurement import find_prior, make_runner
+from moreaugrad.envelope.groups import take_groups
 from moreaugrad.envelope.priors import Group, Zero
 from moreaugrad.methods.moreau import MoreauGrad
 from moreaugrad.methods.sparsified import SparsifiedSmoothGrad
@@ -88,7 +89,8 @@ def certify(
     options = _read_options(given, former)
     _check_call(method, x, epsilon, options)
     x = x.detach()
-    grouped = isinstance(method, MoreauGrad) and type(find_prior(method, x[:1])) is Group
+    methods = [_choose_groups(method, x, number) for number in range(len(x))]
+    grouped = isinstance(method, MoreauGrad) and type(find_prior(methods[0], x[:1])) is Group
     grid = options.problem.grid
     units = options.report.choose_units(grouped, x.ndim > 2, grid is not None)
     options = replace(options, report=replace(options.report, units=units))
@@ -101,7 +103,8 @@ def certify(
         seeds = [int(torch.randint(2**62, (), generator=generator, device=x.device)) for _ in images]
         made = zip(images, classes, seeds, strict=True)
         return [certify_ranks(method, one, c, options.noise, options.report, own)(epsilon) for one, c, own in made]
-    plans = [make_plan(method, each, options) for each in classes]  # all refusals come before any model call
+    each = zip(methods, classes, strict=True)
+    plans = [make_plan(own, c, options) for own, c in each]  # all refusals come before any model call
     run = make_runner(method, images[0], classes, plans[0].recipe in ("range", "local"))
     measured = [measure(plan, one, run, generator) for plan, one in zip(plans, images, strict=True)]
     return [Evidence(*each).certify(epsilon) for each in zip(plans, measured, strict=True)]
@@ -131,6 +134,7 @@ def _check_call(method: Any, x: Any, epsilon: float, options: CertifyOptions) ->
                 f"certify knows what {FAMILY[0].__name__} and {FAMILY[1].__name__} compute, got "
                 f"{type(method).__name__}, which overrides {name}; override the prior alone"
             )
+    validate.plain_score(method, "certify")
     if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
         what = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"x must be one tensor, a batch of inputs, got {what}; certify inputs one by one")
@@ -193,6 +197,15 @@ def _choose_classes(method: Any, x: Images, target: Any) -> list[int]:
     if not isinstance(given, list) or not all(isinstance(each, int) for each in given):
         raise TypeError(f"target must be a class number, or one for each image, got {target!r}")
     return given * len(x) if len(given) == 1 else given
+
+
+def _choose_groups(method: Any, x: Images, number: int) -> Any:
+    """The method for one image of the batch, where its label maps hold one for each."""
+    prior = getattr(method, "prior", None)
+    if type(prior) is not Group or len(x) == 1:
+        return method
+    groups = take_groups(prior.groups, (tuple(x.shape[1:]),), len(x), slice(number, number + 1))
+    return replace(method, groups=groups) if hasattr(method, "groups") else replace(method, prior=Group(groups))
 
 
 def make_plan(method: MoreauGrad, target: int, options: CertifyOptions) -> Plan:

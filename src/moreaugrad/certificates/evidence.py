@@ -46,7 +46,7 @@ class Plan:
 def measure(plan: Plan, x: Images, run: Callable[[Images], Any], generator: torch.Generator) -> Measurement:
     """The solution of one image's problem, judged as its recipe asks."""
     method, known, noise = plan.method, plan.known, plan.options.noise
-    score = SampledScore(run, method.score, plan.target, plan.sigma, generator)
+    score = SampledScore(run, str(method.score), plan.target, plan.sigma, generator)
     if plan.recipe not in SAMPLED:
         return measure_exactly(method, x, score)
     space = Subspace(tuple(x.shape[1:]), plan.options.problem.grid)

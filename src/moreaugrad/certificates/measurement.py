@@ -23,6 +23,7 @@ from moreaugrad.envelope.envelope import Envelope
 from moreaugrad.envelope.priors import L1, Group, Zero
 from moreaugrad.methods.moreau import MoreauGrad
 from moreaugrad.model.bounded import Odds, log_odds
+from moreaugrad.model.inputs import Packing
 from moreaugrad.model.prepared import Engine, choose_precision, numerics
 from moreaugrad.model.score import KINDS
 from moreaugrad.model.smoothing import antithetic, draw_seed
@@ -196,7 +197,7 @@ def make_runner(method: MoreauGrad, x: Images, classes: list[int], coarse: bool)
     with torch.no_grad():
         output = validate.output(network(x), 1)
     validate.target_fits(classes, tuple(output.shape), method.score)
-    validate.finite_score(KINDS[method.score](output.to(x.dtype))[:, classes[0]])
+    validate.finite_score(KINDS[str(method.score)](output.to(x.dtype))[:, classes[0]])
     if not coarse:
         return network  # type: ignore[no-any-return]
     engine = Engine(network, choose_precision(method.precision, (x,)), False)
@@ -318,7 +319,8 @@ def find_prior(method: MoreauGrad, x: Images, space: Subspace | None = None) -> 
                 "groups must be the cells of the grid in a certificate with grid=, got labels; give the same number"
             )
         x = x.new_zeros(1, *space.shape)
-    prior = method.make_prior(SimpleNamespace(x=x, images=len(x), part=lambda value: value))  # type: ignore[arg-type]
+    whole = {"x": x, "images": len(x), "some": slice(0, len(x)), "packing": Packing.of((x,))}
+    prior = method.make_prior(SimpleNamespace(**whole, part=lambda value: value))  # type: ignore[arg-type]
     kind = type(prior)
     own = any("convex" in vars(each) for each in kind.__mro__ if each not in KNOWN_PRIORS)
     if kind not in KNOWN_PRIORS and not (own and getattr(prior, "convex", None) is True):

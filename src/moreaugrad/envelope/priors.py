@@ -94,8 +94,13 @@ class Group:
     """sum over groups S of |delta_S|_2: keeps or drops whole groups of entries.
 
     Args:
-        groups: a number of cells per side of a grid (channels pooled), "superpixels", "channels", or integer labels
-            of shape (d,), (H, W) or (N, H, W).
+        groups: a number of cells per side of a grid over the last two axes, all others pooled (of signals (N, C, T):
+            pieces of the last axis); "superpixels" of images; "channels" (axis 1); or integer labels. Their shape is
+            that of the inputs, (1, ...) for all images or (N, ...) for each its own, where axes of length 1 are spread,
+            or a part of it: (d,) all entries, flat; (C, H, W) one image; (H, W) or (N, H, W) without channels, also
+            where N is the number of channels; of videos (T, H, W), or (H, W) for every frame; of signals (C, T) or
+            (T,); of tokens (tokens, dim), or (tokens,) and (N, tokens) with one label for each token.
+            For several inputs a tuple, one of these for each; a number or a word alone holds for every input.
 
     Example:
         >>> prior = mg.Group(groups=4).for_batch(x)
@@ -110,8 +115,8 @@ class Group:
     labels: Int[Tensor, "rows d"] | None = field(default=None, repr=False)  # of each flattened entry; one row for all
     counts: tuple[int, ...] = field(default=(), repr=False)  # groups of each row, numbered from 0 without gaps
 
-    def for_batch(self, x: Images) -> Group:
-        """The same prior with the groups of these images."""
+    def for_batch(self, x: Images | tuple[Tensor, ...]) -> Group:
+        """The same prior with the groups of these images; of several inputs a tuple."""
         from moreaugrad.envelope.groups import label_groups
 
         labels, counts = label_groups(self.groups, x)

@@ -26,7 +26,7 @@ from moreaugrad.model.prepared import HALF, PRECISIONS, Engine, Prepared
 from moreaugrad.model.score import KINDS, PHOTO, ClassScore, choose_engine, make_score, safe_rows
 from moreaugrad.model.smoothing import SmoothedScore, Smoothing, draw_seed
 from moreaugrad.results import Explanation, Option
-from moreaugrad.types import Counts, ForwardFunc, Images, Target, Watch
+from moreaugrad.types import Counts, ForwardFunc, Images, Output, ScoreFunc, Target, Watch
 
 Inputs = Tensor | tuple[Tensor, ...]
 
@@ -81,7 +81,12 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
     Args:
         forward_func: a module in evaluation mode, any callable that returns scores of shape (N, classes), or what
             `prepare` returns.
-        score: what is explained: "logit", "prob" or "logprob" of the class.
+        score: what is explained: "logit", "prob" or "logprob" of the class; or a function from what the network
+            returns to scores (N, K), of which `target` picks one, or (N,), one number per row and no target. It gets
+            rows in chunks, so it must work row by row, with masks that broadcast over the rows.
+        output: the part of a tuple, list, dict or object that the network returns, where it returns no tensor and
+            nothing with `.logits`: a name, a position or a function. A `score` function gets that part; without
+            `output` it gets all.
         precision: "float32", "tf32", "bfloat16" or "float16"; None chooses by the device.
         compile: whether to compile the network; None compiles for many images on a GPU.
         hessian_step: distance between the gradients of finite-difference Hessian products; None takes exact ones.
@@ -98,14 +103,15 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
     renamed_options: ClassVar[Mapping[str, str]] = {"apart": "hessian_step", "grad_mode": "derivative"}
 
     forward_func: ForwardFunc
-    score: str = field(default="logit", kw_only=True)
+    score: str | ScoreFunc = field(default="logit", kw_only=True)
+    output: Output = field(default=None, kw_only=True)
     precision: str | None = field(default=None, kw_only=True)
     compile: bool | None = field(default=None, kw_only=True)
     hessian_step: float | None = field(default=None, kw_only=True)
     prepared: Prepared | None = field(default=None, kw_only=True, repr=False)  # shared by copies with other options
 
     def __post_init__(self) -> None:
-        validate.one_of("score", self.score, KINDS)
+        _check_score(self.score, self.output)
         if self.precision is not None:
             validate.one_of("precision", self.precision, dict.fromkeys(PRECISIONS))
         validate.flag("compile", self.compile)
@@ -187,7 +193,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
     def options(self) -> Mapping[str, Any]:
         """The options of this method, for the record."""
         values = {each.name: getattr(self, each.name) for each in option_fields(type(self))}
-        return {name: value if isinstance(value, Option) else repr(value) for name, value in values.items()}
+        return {name: value if isinstance(value, Option) else describe(value) for name, value in values.items()}
 
     def compute(self, call: Call) -> Explanation | list[Explanation]:
         """What the method itself does: the explanation of a packed batch, or one for each entry of `several`."""
@@ -332,7 +338,8 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
         through = create_graph and not self.derived
         engine = self._engine(x, given, internal_batch_size, through)
         extra = () if arguments is None else arguments if isinstance(arguments, tuple) else (arguments,)
-        score = make_score(engine, x, target, kind=self.score, arguments=extra, unpack=packing.unpack)
+        reading: Any = {"kind": self.score, "output": self.output, "arguments": extra, "unpack": packing.unpack}
+        score = make_score(engine, x, target, **reading)
         score.graph = through
         cards = [x.device] if x.is_cuda else []
         with torch.inference_mode(False), torch.set_grad_enabled(create_graph), torch.random.fork_rng(cards):
@@ -468,6 +475,26 @@ class NoisyMethod(Method):
     @property
     def noise(self) -> Smoothing | None:
         return self.smoothing
+
+
+def describe(option: object) -> str:
+    """An option in a record: functions by their names, for their repr differs from run to run."""
+    name = getattr(option, "__qualname__", None)
+    return f"{getattr(option, '__module__', '')}.{name}" if isinstance(name, str) else repr(option)
+
+
+def _check_score(score: object, output: object) -> None:
+    if isinstance(score, str):
+        validate.one_of("score", score, KINDS)
+    elif not callable(score):
+        raise TypeError(
+            f"score must be one of {list(KINDS)}, or a function from what the model returns to scores, got {score!r}"
+        )
+    if output is not None and (isinstance(output, bool) or not (isinstance(output, str | int) or callable(output))):
+        raise TypeError(
+            "output must be a name, a position or a function that picks a part of what the model returns, or None, "
+            f"got {output!r}"
+        )
 
 
 def safe_block(x: Images) -> int:

@@ -15,8 +15,7 @@ from moreaugrad import validate
 from moreaugrad.batch import total
 from moreaugrad.methods.base import Call
 from moreaugrad.methods.baseline import BaselineMethod
-from moreaugrad.model.inputs import select_target, take_target
-from moreaugrad.model.score import KINDS, ClassScore
+from moreaugrad.model.score import ClassScore
 from moreaugrad.results import Explanation
 from moreaugrad.types import Images, PerImage, Target
 
@@ -164,5 +163,4 @@ class IntegratedGradients(BaselineMethod):
 
 def _value(score: ClassScore, x: Images) -> PerImage:
     """The score itself, by the model as it is."""
-    output: Tensor = KINDS[score.kind](score.outputs(x).to(x.dtype))
-    return select_target(output, take_target(score.target, score.owners(x)))
+    return score.values(score.outputs(x).to(x.dtype), score.owners(x))

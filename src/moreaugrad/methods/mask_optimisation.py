@@ -18,7 +18,7 @@ from moreaugrad.methods.base import Method
 from moreaugrad.model.inputs import Owners, select_target, take_target
 from moreaugrad.model.score import ClassScore
 from moreaugrad.model.smoothing import Smoothing, antithetic
-from moreaugrad.types import Images, PerImage
+from moreaugrad.types import Images, PerImage, ScoreFunc
 
 PHOTO = 3 * 224 * 224  # entries of the images for which published weights of a summed penalty were chosen
 
@@ -27,7 +27,7 @@ PHOTO = 3 * 224 * 224  # entries of the images for which published weights of a 
 class MaskMethod(Method):
     """A method that compares masks by the probability of the class, which has bounds; a logit has none."""
 
-    score: str = field(default="prob", kw_only=True)
+    score: str | ScoreFunc = field(default="prob", kw_only=True)
     seed: int | torch.Generator | None = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:

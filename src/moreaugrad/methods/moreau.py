@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +14,7 @@ from moreaugrad import limits, validate
 from moreaugrad.batch import norm, relative_error
 from moreaugrad.envelope.derivative import Derivative, Implicit, parse_derivative
 from moreaugrad.envelope.envelope import Envelope, Solution, Solver, range_curvature
+from moreaugrad.envelope.groups import take_groups
 from moreaugrad.envelope.priors import L1, PRIORS, Group, Zero
 from moreaugrad.envelope.solvers import SOLVERS, DualAveraging
 from moreaugrad.envelope.solvers.path import PathAveraging
@@ -45,7 +45,8 @@ class MoreauGrad(NoisyMethod):
         rho: envelope radius, in squared units of the input; "certified" takes half of the largest sound one.
         eta: weight of the prior, in units of the gradient; a tensor gives one per image, a list asks for a path of
             maps.
-        sparsity: share of entries (groups) to keep, in (0, 1]: chooses eta for each image. A list asks for a path.
+        sparsity: share of entries (groups) to keep, in (0, 1]: chooses eta for each image. A list asks for a path. It
+            is the share of all inputs together: of an image and a table it may keep little of one and all of the other.
             Where neither is given, a prior keeps its own default share.
         prior: the penalty: a Prior, or the name of one in `PRIORS`.
         smoothing: the noise; None explains the score as it is.
@@ -136,8 +137,10 @@ class MoreauGrad(NoisyMethod):
     def make_prior(self, call: Call) -> Prior:
         """The prior of a batch: groups, for example, follow the images."""
         prior: Any = self.prior
-        if isinstance(prior, Group) and np.ndim(prior.groups) == 3:  # labels of each image
-            prior = replace(prior, groups=call.part(prior.groups))
+        if isinstance(prior, Group):  # each image and each input may have labels of its own
+            prior = replace(prior, groups=take_groups(prior.groups, call.packing.shapes, call.images, call.some))
+            parts = call.packing.split(call.x)
+            return cast(Prior, prior.for_batch(parts if len(parts) > 1 else call.x))
         return prior.for_batch(call.x) if hasattr(prior, "for_batch") else prior  # type: ignore[no-any-return]
 
     def _certified_rho(self) -> float:
@@ -267,7 +270,8 @@ class GroupSparseMoreauGrad(MoreauGrad):
         eta: threshold of the group norms, in units of the gradient, instead of a sparsity; the paper uses 0.05.
         sparsity: share of the groups to keep, in (0, 1]; 0.15 where no eta is given.
         groups: a number of cells per side of a grid (channels pooled), "superpixels", "channels", or integer labels
-            of shape (d,), (H, W) or (N, H, W).
+            of shape (H, W), (N, H, W), (C, H, W), (tokens,), (T,) and others; a tuple of these for several inputs.
+            `Group` lists them all.
 
     Example:
         >>> found = mg.GroupSparseMoreauGrad(net, sparsity=0.25, groups=4, budget=80).explain(x)

@@ -70,9 +70,9 @@ class NormGrad(LayerMethod):
         validate.one_of("aggregation", self.aggregation, dict.fromkeys(AGGREGATIONS))
         validate.one_of("loss", self.loss, dict.fromkeys(LOSSES))
         if self.loss == "ce":  # minus the cross entropy is the log-probability
-            if self.score == "prob":
+            if self.score not in ("logit", "logprob"):
                 raise ValueError(
-                    "loss='ce' is minus the log-probability, got score='prob' with it; leave one of them out"
+                    f"loss='ce' is minus the log-probability, got score={self.score!r} with it; leave one of them out"
                 )
             object.__setattr__(self, "score", "logprob")
         names = self.given_layers()

@@ -81,7 +81,7 @@ def active_groups(maps: Tensor, groups: int | str | Tensor | Any = 16, tol: floa
     Args:
         maps: maps (N, C, H, W) or (N, H, W).
         groups: as for `GroupSparseMoreauGrad`: a number of cells per side, "channels", or a label map of shape (d,),
-            (H, W) or (N, H, W).
+            (H, W), (C, H, W) or (N, H, W).
         tol: share of the largest entry in [0, 1); 0 counts exact zeros.
 
     Returns:

@@ -1,7 +1,8 @@
-"""What goes into a network and which of its outputs is explained: tuples of inputs, targets, further arguments."""
+"""What goes into a network and which of its outputs is explained: inputs, arguments, parts of outputs, targets."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from moreaugrad.types import ForwardFunc, Images, Target
+from moreaugrad import validate
+from moreaugrad.types import ForwardFunc, Images, Output, ScoreFunc, Target
 
 Owners = Int[Tensor, "r"]  # the image that each row belongs to
 
@@ -45,6 +47,43 @@ class Packing:
     def unpack(self, x: Float[Tensor, "r ..."]) -> tuple[Tensor, ...]:
         """Rows as the model takes them: the user's shapes and dtypes."""
         return tuple(piece.to(dtype) for piece, dtype in zip(self.split(x), self.dtypes, strict=True))
+
+
+def read_output(found: Any, rows: int, output: Output = None, score: ScoreFunc | None = None) -> Tensor:
+    """The tensor (rows, ...) that is explained in what a network returned: the part `output`, then `score` of it."""
+    part = found if output is None else pick_output(found, output)
+    if score is None:
+        return validate.output(part, rows)
+    scores: Any = score(part)
+    if not isinstance(scores, Tensor):
+        raise TypeError(f"score must return a tensor of scores (N, K) or (N,), got {type(scores).__name__}")
+    if scores.ndim == 0 or len(scores) != rows:
+        raise ValueError(
+            f"score must return one row per row that it gets, got shape {tuple(scores.shape)} for {rows} row(s); "
+            "reduce over the other axes only, as in out[:, 3].sum((1, 2)), with masks that broadcast over the rows: "
+            "they come in chunks, not as your batch"
+        )
+    return scores
+
+
+def pick_output(found: Any, output: Output) -> Any:
+    """The part of a tuple, list, dict or object that a function, a name or a position picks."""
+    if callable(output):
+        return output(found)
+    if isinstance(found, Tensor):
+        raise TypeError(
+            f"output={output!r} picks a part of what the model returns, got a model that returns one tensor, of shape "
+            f"{tuple(found.shape)}; leave output out, and choose among its entries by target"
+        )
+    try:
+        by_name = isinstance(output, str) and not isinstance(found, Mapping)
+        return getattr(found, str(output)) if by_name else found[output]
+    except (KeyError, IndexError, AttributeError, TypeError):
+        parts = list(found) if isinstance(found, Mapping) else list(getattr(found, "__dict__", ()))
+        has = f"the parts {parts}" if parts else f"{len(found)} part(s)" if hasattr(found, "__len__") else "no parts"
+        raise ValueError(
+            f"output must name a part of what the model returns, got {output!r} for a {type(found).__name__} with {has}"
+        ) from None
 
 
 def place_target(target: Target, x: Tensor) -> Target:

@@ -7,9 +7,9 @@ compiled is run as it is. Never touches the caller's model, and never calls auto
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 import torch
@@ -187,8 +187,8 @@ class Engine:
                     folded, wanted = surgery.fold_batch_norms(body, lambda copy: self._outputs(copy, inputs, arguments))
                     body = folded if self._agrees(folded, inputs, arguments, wanted) else body
                 body = surgery.make_fast_in_reverse(surgery.freeze(body) if body is self.forward else body)
-                fast = self.channels_last and inputs[0].dtype != torch.float64
-                body = body.to(memory_format=torch.channels_last if fast else torch.preserve_format)
+                if self.channels_last and inputs[0].dtype != torch.float64:
+                    surgery.make_channels_last(body)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # whatever the model's own code raises when copied
@@ -205,16 +205,16 @@ class Engine:
         self.body, self.cast, self.auto = None, None, half
         return self._agrees(self.forward, inputs, arguments, wanted)
 
-    def _outputs(self, body: Callable[..., Any], inputs: Sequence[Tensor], arguments: Sequence[Any]) -> Tensor:
+    def _outputs(self, body: Callable[..., Any], inputs: Sequence[Tensor], arguments: Sequence[Any]) -> list[Tensor]:
         rows = [_fast(x) if self.channels_last else x.contiguous() for x in inputs]
-        return validate.output(body(*rows, *arguments), len(rows[0]))
+        return output_tensors(body(*rows, *arguments))
 
     def _agrees(
-        self, body: Callable[..., Any], inputs: Sequence[Tensor], arguments: Sequence[Any], wanted: Tensor
+        self, body: Callable[..., Any], inputs: Sequence[Tensor], arguments: Sequence[Any], wanted: list[Tensor]
     ) -> bool:
         before, self.body = self.body, body
         try:
-            found = validate.output(self(inputs, arguments), len(wanted))
+            found = output_tensors(self(inputs, arguments))
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -222,6 +222,10 @@ class Engine:
             return False
         finally:
             self.body = before
+        same = len(found) == len(wanted) > 0 and all(a.shape == b.shape for a, b in zip(found, wanted, strict=True))
+        return same and all(self._near(a, b) for a, b in zip(found, wanted, strict=True) if b.numel())
+
+    def _near(self, found: Tensor, wanted: Tensor) -> bool:
         exact = wanted.dtype == torch.float64
         near = 1e-9 if exact else _NEAR["bfloat16" if wanted.dtype in HALF.values() else self.precision]
         return bool((found.to(wanted.dtype) - wanted).abs().max() <= near * wanted.abs().max())
@@ -381,6 +385,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple) and all(isinstance(each, int | float | str | None) for each in value):
         return value  # such as a stride
     return id(value) if callable(value) else None
+
+
+def output_tensors(found: Any) -> list[Tensor]:
+    """What two runs of a network are compared by: its tensor or `.logits`; else every tensor of real numbers in it."""
+    logits = validate.find_logits(found)
+    if logits is not None:
+        return [logits] if logits.is_floating_point() else []
+    parts = vars(found) if is_dataclass(found) else found
+    parts = list(parts.values()) if isinstance(parts, Mapping) else parts
+    return [each for part in parts for each in output_tensors(part)] if isinstance(parts, list | tuple) else []
 
 
 def _fast(x: Tensor) -> Tensor:

@@ -19,9 +19,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from moreaugrad import validate
 from moreaugrad.model import hessian
-from moreaugrad.model.inputs import Owners, select_target, take_argument, take_target
+from moreaugrad.model.inputs import Owners, read_output, select_target, take_argument, take_target
 from moreaugrad.model.prepared import HALF, MANY, PROBED, Engine, Prepared, choose_precision, numerics
-from moreaugrad.types import ForwardFunc, Images, PerImage, Target
+from moreaugrad.types import ForwardFunc, Images, Output, PerImage, ScoreFunc, Target
 
 log = logging.getLogger("moreaugrad")
 
@@ -63,7 +63,7 @@ def even_chunk(rows: int, most: int) -> int:
 
 @dataclass(eq=False)
 class ClassScore:
-    """f_c(x): one output of a network per image, as logit, probability or log-probability.
+    """f_c(x): one output of a network per image, as logit, probability, log-probability, or any function of it.
 
     Works in the dtype of x, float32 or float64; `unpack` makes of it what the model takes.
     """
@@ -72,8 +72,9 @@ class ClassScore:
     target: Target
     images: int  # how many images the targets and arguments cover
     arguments: tuple[Any, ...] = ()
-    kind: str = "logit"
+    kind: str | ScoreFunc = "logit"  # a name in KINDS, of class scores; or a function of all that the network returns
     unpack: Callable[[Tensor], tuple[Tensor, ...]] = field(default=lambda x: (x,))  # rows -> the model's inputs
+    output: Output = None  # the part of what the network returns that is explained
     samples: int = 1
     random: bool = False
     of: Owners | None = None  # the images that x holds, where it does not hold all
@@ -149,14 +150,20 @@ class ClassScore:
 
     def values(self, output: Tensor, owners: Owners) -> PerImage:
         """The score that a row's outputs hold."""
-        return select_target(KINDS[self.kind](output), take_target(self.target, owners))
+        scores = KINDS[self.kind](output) if isinstance(self.kind, str) else output  # a function has been applied
+        return select_target(scores, take_target(self.target, owners))
+
+    def read(self, found: Any, rows: int) -> Tensor:
+        """The outputs in what the network returned for some rows: a tensor (rows, ...)."""
+        return read_output(found, rows, self.output, None if isinstance(self.kind, str) else self.kind)
 
     def _gradient(self, rows: Images, owners: Owners) -> tuple[PerImage, Images]:
         """As the engine runs it fastest, without a graph."""
         engine, start = self.engine, perf_counter()
         with torch.inference_mode(False), torch.enable_grad(), numerics(engine.precision, rows.is_cuda):
             rows = rows.detach().clone().requires_grad_()
-            score = self._read(engine(self.unpack(rows), self._arguments(owners)), rows, owners)
+            output = self.read(engine(self.unpack(rows), self._arguments(owners)), len(rows))
+            score = self._check(output, rows, owners)
             (grad,) = torch.autograd.grad(score.sum() * engine.scale, rows, allow_unused=True)
             validate.dependent(grad)
         if engine.compiled and not engine.proven:
@@ -198,11 +205,10 @@ class ClassScore:
         """The score of each row, in one call and with the graph that autograd makes of it."""
         with sdpa_kernel(SDPBackend.MATH) if self.graph else nullcontext():  # no other has a second derivative
             output = self.run(rows, owners)
-        return self._read(output, rows, owners)
+        return self._check(output, rows, owners)
 
-    def _read(self, found: Any, rows: Images, owners: Owners) -> PerImage:
-        """The score in what the network returned for the rows; checked at the first time."""
-        output = validate.output(found, len(rows))
+    def _check(self, output: Tensor, rows: Images, owners: Owners) -> PerImage:
+        """The score in the outputs for the rows; checked at the first time."""
         if self.unchecked:
             validate.target_fits(self.target, tuple(output.shape), self.kind)
         score = self.values(output.to(rows.dtype), owners)
@@ -221,7 +227,7 @@ class ClassScore:
         """The network's outputs for the rows of some images; `plain`: as the caller's own model gives them."""
         exact = self.graph and (self.follows_weights or not self.engine.runs_twice_differentiable)
         found = self.engine(self.unpack(rows), self._arguments(owners), plain=plain or exact)
-        return validate.output(found, len(rows))
+        return self.read(found, len(rows))
 
     def _look(self, x: Images) -> int:
         return min(self.engine.rows, LOOK.get(x.device.type, PROBED))
@@ -235,7 +241,8 @@ def make_score(
     x: Images,
     target: Target = None,
     *,
-    kind: str = "logit",
+    kind: str | ScoreFunc = "logit",
+    output: Output = None,
     arguments: tuple[Any, ...] = (),
     samples: int = 1,
     unpack: Callable[[Tensor], tuple[Tensor, ...]] | None = None,
@@ -248,7 +255,7 @@ def make_score(
         model = Engine(model.forward if isinstance(model, Prepared) else model)
         model.rows = safe_rows(x, samples)
     dtype = x.dtype
-    return ClassScore(model, target, len(x), arguments, kind, unpack or (lambda rows: (rows.to(dtype),)))
+    return ClassScore(model, target, len(x), arguments, kind, unpack or (lambda rows: (rows.to(dtype),)), output)
 
 
 def choose_engine(

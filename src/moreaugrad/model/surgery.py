@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,8 @@ from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 
 from moreaugrad import validate
+
+Outputs = TypeVar("Outputs")
 
 _FUNCTIONS = frozenset({"relu", "relu_", "relu6", "hardtanh", "hardtanh_", "threshold", "threshold_"})
 _LAYERS = frozenset({"torch.Conv1d", "torch.Conv2d", "torch.Conv3d", "torch.Linear", "timm.Conv2dSame"})
@@ -90,7 +92,7 @@ def has_batch_norm(model: nn.Module) -> bool:
     return any(_is(module, _NORMS) for module in model.modules())
 
 
-def fold_batch_norms(model: nn.Module, run: Callable[[nn.Module], Tensor]) -> tuple[nn.Module, Tensor]:
+def fold_batch_norms(model: nn.Module, run: Callable[[nn.Module], Outputs]) -> tuple[nn.Module, Outputs]:
     """A frozen copy without the batch norms that directly follow a convolution or linear layer, and the outputs before.
 
     `run` calls the copy once, to learn which follow which. The caller compares the outputs: a layer whose output
@@ -117,7 +119,14 @@ def make_fast_in_reverse(model: nn.Module) -> nn.Module:
     return model.requires_grad_(False)
 
 
-def _find_followers(model: nn.Module, run: Callable[[nn.Module], Tensor]) -> tuple[list[tuple[Any, Any]], Tensor]:
+def make_channels_last(model: nn.Module) -> None:
+    """Lays out the weights of a copy as 2-D convolutions like it; those of 1-D and 3-D have no such layout."""
+    for weight in model.parameters():
+        if weight.ndim == 4:
+            weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+
+
+def _find_followers(model: nn.Module, run: Callable[[nn.Module], Outputs]) -> tuple[list[tuple[Any, Any]], Outputs]:
     """The layers whose output object went straight into a batch norm, each of the two called once; and the outputs."""
     outputs: dict[int, tuple[nn.Module, Any]] = {}  # holds the tensors, so that no number is used again
     calls: Counter[nn.Module] = Counter()

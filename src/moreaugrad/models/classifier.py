@@ -138,7 +138,8 @@ class Classifier(nn.Module):
     `preprocess(picture) = (crop(picture) / 255 - mean) / std`. `mg.load_model` makes one.
 
     Args:
-        network: module from images (N, C, H, W) to logits (N, classes), or to an object with `.logits`.
+        network: module from images (N, C, H, W) to logits (N, classes), or to an object with `.logits`; anything else
+            that it returns is for methods with `output=` or a `score` function.
         view: resizing, cropping and normalisation of pictures, such as `CentreCrop(size=(224, 224))`.
         name: what reports call the model.
         labels: name of each class, in the order of the outputs.
@@ -159,8 +160,10 @@ class Classifier(nn.Module):
         self.labels = None if labels is None else list(labels)
         self.training = network.training
 
-    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n k"]:
-        return validate.output(self.network(x), len(x))
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Any:
+        """Logits (N, classes); of a network with neither a tensor nor `.logits`, what it returns."""
+        found = self.network(x)
+        return found if validate.find_logits(found) is None else validate.output(found, len(x))
 
     def preprocess(self, picture: Image.Image) -> Float[Tensor, "c h w"]:
         """An upright RGB picture of any size as the network's input (C, H, W), on its device and in its precision."""

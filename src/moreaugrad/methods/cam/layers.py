@@ -181,7 +181,8 @@ def _layers_with_gradient(score: ClassScore, x: Images, layers: dict[str, nn.Mod
     few = on_original_model(score)
     few.engine.rows = min(ROWS, few.engine.rows)
     # of the logit: another score may be so saturated that no gradient is left
-    logit = replace(few, kind="logit", of=score.owners(x)[:ROWS], graph=False)
+    kind = "logit" if isinstance(few.kind, str) else few.kind
+    logit = replace(few, kind=kind, of=score.owners(x)[:ROWS], graph=False)
     found = capture.capture_layers(logit, x[:ROWS].detach(), layers, largest)
     return [name for name, peak in zip(layers, found, strict=True) if bool(peak.any())]
 

@@ -173,7 +173,7 @@ class DeepLift(BaselineMethod):
             def run(*given: Tensor) -> Tensor:
                 own = iter(given[len(inputs) :])
                 full = [next(own) if isinstance(each, Tensor) else each for each in arguments]
-                return validate.output(forward(*given[: len(inputs)], *full), len(rows))
+                return call.score.read(forward(*given[: len(inputs)], *full), len(rows))
 
             network, unserved = trace_operations(run, inputs, tensors)
             if self.strict:
@@ -191,7 +191,8 @@ class TargetScore(nn.Module):
         self.network, self.of, self.arguments = network, call.score, arguments
         self.target = take_target(call.score.target, owners)
         self.exp = Elementwise(torch.exp)
-        self.last = Elementwise(LAST[call.score.kind]) if call.score.kind in LAST else None
+        kind = call.score.kind
+        self.last = Elementwise(LAST[kind]) if isinstance(kind, str) and kind in LAST else None
         self.values = torch.empty(0)
 
     def forward(self, rows: Tensor) -> Tensor:

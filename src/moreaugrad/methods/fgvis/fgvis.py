@@ -108,13 +108,14 @@ class FGVis(MaskMethod):
         kept = cache_of(self)
         if kept.get("key") != key:
             assert isinstance(self.forward_func, nn.Module)
-            network = GuardedModel(self.forward_func, len(clean), follow, clip=self.defence == "clip")
+            clip = self.defence == "clip"
+            network = GuardedModel(self.forward_func, len(clean), follow, clip, self.output)
             one = owners[:1]
             network.probe([part[one] for part in clean], [take_argument(a, one, score.images) for a in score.arguments])
             kept.update(key=key, engine=Engine(network, score.engine.precision, score.engine.compile))
         engine: Engine = kept["engine"]
         engine.rows = max(1, score.engine.rows // 2)  # x needs the other half
-        defended = replace(score, engine=engine, arguments=(*clean, *score.arguments))
+        defended = replace(score, engine=engine, arguments=(*clean, *score.arguments), output=None)
         if not engine.is_ready():
             defended.prepare(x)
         return defended

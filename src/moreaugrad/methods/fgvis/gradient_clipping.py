@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from moreaugrad import validate
 from moreaugrad.model import surgery
+from moreaugrad.model.inputs import read_output
+from moreaugrad.types import Output
 
 _FUNCTIONS = {
     "relu", "relu6", "leaky_relu", "rrelu", "prelu", "elu", "selu", "celu", "gelu", "silu", "mish", "glu", "softplus",
@@ -52,8 +53,11 @@ class GuardedModel(nn.Module):
     The output itself has no bounds. Weights share the memory of the model's.
     """
 
-    def __init__(self, model: nn.Module, inputs: int, follow: Sequence[bool], clip: bool) -> None:
+    def __init__(
+        self, model: nn.Module, inputs: int, follow: Sequence[bool], clip: bool, output: Output = None
+    ) -> None:
         super().__init__()
+        self.output = output  # the part of what the model returns that is explained
         self.inputs = inputs  # tensors that the model takes as its input
         self.follow = list(follow)  # which further arguments have a row for each row of the input
         body = surgery.freeze(model)
@@ -69,11 +73,11 @@ class GuardedModel(nn.Module):
         both = [torch.cat([x.to(e.dtype), e]) for x, e in zip(clean, masked, strict=True)]
         twice = [torch.cat([a, a]) if own else a for a, own in zip(more, self.follow, strict=True)]
         rows = len(masked[0])
-        return validate.output(self.body(*both, *twice), 2 * rows)[rows:]
+        return read_output(self.body(*both, *twice), 2 * rows, self.output)[rows:]
 
     def probe(self, one: Sequence[Tensor], arguments: Sequence[Any]) -> None:
         """Runs one image: refuses activations called as functions, and removes the guard that makes the output."""
-        probe = _Probe()
+        probe = _Probe(self.output)
         with ExitStack() as hooks:
             for guard in self.modules():
                 if isinstance(guard, Guard):
@@ -94,8 +98,9 @@ class GuardedModel(nn.Module):
 class _Probe(TorchFunctionMode):
     """Notes activations that are called as functions, outside of every guard, and guards that make the output."""
 
-    def __init__(self) -> None:
+    def __init__(self, output: Output) -> None:
         super().__init__()
+        self.output = output
         self.depth, self.found = 0, set[str]()
         self.made: list[tuple[Guard, Tensor]] = []
         self.last: list[Guard] = []
@@ -114,7 +119,7 @@ class _Probe(TorchFunctionMode):
         self.made.append((guard, output))
 
     def end(self, body: nn.Module, given: Any, output: Any) -> None:
-        final = validate.output(output, len(self.made[0][1])) if self.made else None
+        final = read_output(output, len(self.made[0][1]), self.output) if self.made else None
         self.last = [guard for guard, made in self.made if made is final]
 
 

@@ -55,6 +55,10 @@ class MaskNetwork(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         validate.number("confidence", self.confidence)
+        if not isinstance(self.score, str):
+            raise ValueError(
+                f"score must be left out for a mask network, which was trained to show a class, got {self.score!r}"
+            )
         self._check()
 
     @cached_property
@@ -86,7 +90,7 @@ class MaskNetwork(Method):
         extra = [take_argument(argument, owners, score.images) for argument in score.arguments]
         with numerics("float32", x.is_cuda):
             answer, maps = encoder(lambda: score.engine(score.unpack(x), extra, plain=True))
-            output = validate.output(answer, len(x))
+            output = score.read(answer, len(x))
             if (found := output[0].numel()) != network.classes:
                 raise ValueError(
                     f"the mask network knows {network.classes} classes, got a classifier with {found}; "
