@@ -9,7 +9,7 @@ from small_network import SIZE, Linear, Moody
 from moreaugrad import METHODS, MoreauGrad, Smoothing, validate
 from moreaugrad.api import Explainer, best_device, explain
 from moreaugrad.methods.options import describe_options, make_method, option_names
-from moreaugrad.models.classes import Ranked
+from moreaugrad.models.classes import Contrast, Ranked
 from moreaugrad.models.custom import as_classifier
 
 
@@ -286,3 +286,31 @@ def test_the_best_device_that_is_there_is_taken(monkeypatch, there, wanted):
     for asked in (None, "auto"):
         assert best_device(asked) == torch.device(wanted)
     assert best_device("cpu") == torch.device("cpu")
+
+
+def test_a_contrast_explains_the_difference_of_two_scores(network, picture):
+    """Of a linear network: the difference of two rows of its weights."""
+    wanted = weights_of(network, 2) - weights_of(network, 0)
+    torch.testing.assert_close(explain(network, picture, "gradient", target="bird", against="cat").map, wanted)
+    found = explain(network, picture, target=2, against=0, noise_level=0, eta=0.05, rho=2.0)
+    thresholded = wanted.sign() * (wanted.abs() - 0.05).clamp_min(0)
+    torch.testing.assert_close(found.map, thresholded, atol=1e-5, rtol=0)
+    assert found.options["score"] == "Contrast(against=0, kind='logit')"
+    record, refused = explainer_of(network, "gradient", score=Contrast(0))([("a", picture), ("b", picture)], [2, 0])
+    torch.testing.assert_close(record.explanation.map, wanted)
+    assert "against must be another class" in refused.error
+
+
+def test_the_predicted_class_is_contrasted_too(network, picture):
+    first, second, _ = network(network.preprocess(picture)[None]).argsort(dim=1, descending=True)[0].tolist()
+    found = explain(network, picture, "gradient", against=second)
+    assert found.target.tolist() == [first]
+    torch.testing.assert_close(found.map, weights_of(network, first) - weights_of(network, second))
+    with pytest.raises(ValueError, match="which is predicted"):
+        explain(network, picture, "gradient", against=first)
+
+
+def test_top_classes_of_a_network_that_returns_a_tuple(network, picture):
+    x = network.preprocess(picture)[None]
+    found = explain(lambda x: (None, network(x)), x, "gradient", top=2, output=1)
+    assert [each.target.tolist() for each in found] == network(x).argsort(dim=1, descending=True).T[:2].tolist()

@@ -17,6 +17,7 @@ from moreaugrad.data.frames import list_sources
 from moreaugrad.data.images import read_image
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.options import make_method
+from moreaugrad.model.inputs import read_output
 from moreaugrad.models import load_model
 from moreaugrad.models.classes import Contrast, Ranked, Wanted, choose_classes, find_class, number_targets, one_each
 from moreaugrad.models.classifier import Classifier, read_labels
@@ -130,7 +131,7 @@ def explain(  # noqa: PLR0913
     x = x if place is None else x.to(place)
     wanted = [number_targets(target, names)] if top is None else [[Ranked(i + 1)] * len(x) for i in range(top)]
     if top is not None or against is not None:
-        wanted = [choose_classes(network, x, one_each(each, len(x)), contrasted(made)) for each in wanted]
+        wanted = [_choose(made, x, one_each(each, len(x))) for each in wanted]
     found = [made.explain(x, each, show_progress=show_progress) for each in wanted]
     return found[0] if top is None else found
 
@@ -205,8 +206,7 @@ class Explainer:
         began = perf_counter()
         try:
             x = _stack(xs)
-            chosen = choose_classes(self.classifier, x, targets, contrasted(self.method))
-            whole = self.method.explain(x, chosen, callback=watch).cpu()
+            whole = self.method.explain(x, _choose(self.method, x, targets), callback=watch).cpu()
         except Exception as error:
             if len(rows) == 1:
                 return [Record(keys[0], error=describe_error(error))]
@@ -236,10 +236,14 @@ def best_device(device: Device) -> torch.device:
     return validate.device(device)
 
 
-def contrasted(method: Method) -> int | None:
-    """The class that a method explains others against, if it does."""
-    score: Any = method.score
-    return score.against if isinstance(score, Contrast) else None
+def _choose(method: Method, x: Images, wanted: Sequence[Wanted]) -> list[int] | None:
+    """A class for each image, ranked by what the network of a method returns."""
+
+    def outputs(rows: Images) -> Tensor:
+        return read_output(method.forward_func(rows), len(rows), method.output)
+
+    against = method.score.against if isinstance(method.score, Contrast) else None
+    return choose_classes(outputs, x, wanted, against)
 
 
 def describe_error(error: BaseException) -> str:

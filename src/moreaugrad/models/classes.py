@@ -41,7 +41,10 @@ class Contrast:
         validate.one_of("score", self.kind, KINDS)
 
     def __call__(self, output: Any) -> Tensor:
-        scores = KINDS[self.kind](validate.output(output, len(output)))
+        logits = validate.find_logits(output)
+        if logits is None:
+            raise TypeError(f"a contrast needs class scores (N, classes), got {type(output).__name__}; give output too")
+        scores = KINDS[self.kind](logits)
         if scores.ndim != 2 or not -scores.shape[1] <= self.against < scores.shape[1]:
             raise ValueError(
                 f"against must be a class of the model, got {self.against} for output of shape {tuple(scores.shape)}"
@@ -92,16 +95,16 @@ def one_each(target: Any, images: int) -> list[Wanted]:
 
 
 def choose_classes(
-    network: Callable[..., Any], x: Images, wanted: Sequence[Wanted], against: int | None = None
+    outputs: Callable[[Images], Tensor], x: Images, wanted: Sequence[Wanted], against: int | None = None
 ) -> list[int] | None:
-    """A class for each image; None where a method may take the predicted ones itself.
+    """A class for each image, by the scores (N, classes) that `outputs` gives; None: the predicted ones of all.
 
     Raises:
         ValueError: for a rank beyond the last class, and for a class that is to be explained against itself.
     """
     if against is None and all(each is None for each in wanted):
         return None
-    order = None if all(isinstance(each, int) for each in wanted) else rank_classes(network, x)
+    order = None if all(isinstance(each, int) for each in wanted) else rank_classes(outputs, x)
     found = []
     for row, each in enumerate(wanted):
         if isinstance(each, int) or order is None:
@@ -120,11 +123,10 @@ def choose_classes(
     return found
 
 
-def rank_classes(network: Callable[..., Any], x: Images) -> Int[Tensor, "n classes"]:
+def rank_classes(outputs: Callable[[Images], Tensor], x: Images) -> Int[Tensor, "n classes"]:
     """The classes of each image, that of the highest score first."""
     with torch.no_grad():
-        parts = [validate.output(network(part), len(part)) for part in x.split(BLOCK)]
-    output = torch.cat(parts)
+        output = torch.cat([outputs(part) for part in x.split(BLOCK)])
     if output.ndim != 2:
         raise ValueError(
             f"classes are ranked by scores of shape (N, classes), got output of shape {tuple(output.shape)}; give "
