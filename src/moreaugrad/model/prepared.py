@@ -366,7 +366,7 @@ def fingerprint(forward: ForwardFunc) -> Any:
             if t.is_floating_point() and t.numel() and not t.is_meta:
                 flat, last = t.detach().view(-1) if t.is_contiguous() else t.detach().flatten(), t.numel() - 1
                 probes.setdefault((t.device, t.dtype), []).append(flat[:: max(1, last // 2)][:3])
-        values = [torch.cat(each).double().tolist() for each in probes.values()]
+        values = [torch.cat(each).tolist() for each in probes.values()]
     layers = [
         (
             id(module),
