@@ -145,6 +145,7 @@ class Record:
     error: str | None = None  # what went wrong, in one line
     target: int | None = None  # the class that was explained; None for a model with one output
     label: str | None = None  # the name of that class, where classes have names
+    against: str | None = None  # the class that it was contrasted with
     picture: Image.Image | None = None  # what the network saw: 8-bit RGB, of the size of the map
     seconds: float = 0.0  # shared equally among the images of a batch
     lengths: dict[str, float] = field(default_factory=dict)  # noise and displacement, also in 8-bit pixel values
@@ -225,7 +226,11 @@ class Explainer:
         if isinstance(one.delta, Tensor):
             delta = one.delta[0]
             lengths |= {"delta_norm": float(delta.norm()), "delta_norm_8bit": float((delta * pixel).norm())}
-        return Record(key, one, target=target, label=label, seconds=seconds, lengths=lengths)
+        found = Record(key, one, target=target, label=label, seconds=seconds, lengths=lengths)
+        if not isinstance(self.method.score, Contrast):
+            return found
+        other = self.method.score.against
+        return replace(found, against=self.classifier.label(other) or f"class {other}")
 
 
 def best_device(device: Device) -> torch.device:

@@ -6,10 +6,12 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
 import torch
@@ -67,7 +69,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_npz(path: Path, values: Mapping[str, Any]) -> Path:
-    """Write tensors as arrays and everything else as JSON into one .npz without pickle.
+    """Write what `pack_npz` makes, whole or not at all."""
+    with replacing(path) as handle:
+        pack_npz(handle, values)
+    return path
+
+
+def pack_npz(handle: BinaryIO, values: Mapping[str, Any]) -> None:
+    """Tensors as arrays and everything else as JSON in one .npz without pickle; equal values give equal bytes.
 
     A tensor `map` is the array "map"; a tuple of tensors is "map.0", "map.1", ...; the JSON text is "meta".
     """
@@ -83,9 +92,13 @@ def write_npz(path: Path, values: Mapping[str, Any]) -> Path:
         else:
             plain[name] = _to_json(name, value)
     meta = json.dumps({"format": FORMAT, "version": VERSION, "tuples": tuples, "plain": plain})
-    with replacing(path) as handle:
-        np.savez_compressed(handle, meta=np.array(meta), **arrays)
-    return path
+    with ZipFile(handle, "w") as archive:
+        for name, array in {"meta": np.array(meta), **arrays}.items():
+            part = BytesIO()
+            np.lib.format.write_array(part, array, allow_pickle=False)
+            entry = ZipInfo(f"{name}.npy")  # without the time of day
+            entry.compress_type = ZIP_DEFLATED
+            archive.writestr(entry, part.getvalue(), compresslevel=1)  # numpy's level 6 takes three times as long
 
 
 def read_npz(path: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Pictures: the arithmetic of scales and overlays in closed form, and every odd map and image that may come."""
 
+import json
 import subprocess
 import sys
 import warnings
@@ -269,15 +270,27 @@ def test_a_written_picture_is_whole_or_absent(tmp_path: Path, monkeypatch):
         assert stored.size == tuple(np.rint(figure.get_size_inches() * 100).astype(int))
     before = path.read_bytes()
 
-    def broken(handle, **options):
-        handle.write(b"half")
+    def broken(draft, path):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(figure, "savefig", broken)
+    monkeypatch.setattr(Path, "replace", broken)
     with pytest.raises(OSError, match="No space left"):
         pictures.write(figure, path)
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_png_says_where_its_tiles_are():
+    shown = np.zeros((8, 10, 3), dtype=np.uint8)
+    shown[..., 0] = 255
+    with Image.open(BytesIO(pictures.to_png(pictures.panel(shown, drawn(), "a title")))) as stored:
+        boxes = json.loads(stored.info[pictures.TILES])
+        assert list(boxes) == ["input", "map", "overlay"]
+        left, top, right, bottom = boxes["input"]
+        tile = np.asarray(stored)[top + 1 : bottom - 1, left + 1 : right - 1]
+        around = np.asarray(stored)[top - 2 : bottom + 2, left - 2 : right + 2]
+    assert (tile == (255, 0, 0)).all()
+    assert (around[[0, -1]] == 255).all()
 
 
 def test_show_draws_the_chosen_image_of_a_batch():

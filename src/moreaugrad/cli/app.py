@@ -14,7 +14,8 @@ from moreaugrad.cli import train
 from moreaugrad.cli.attack import attack
 from moreaugrad.cli.certify import certify
 from moreaugrad.cli.command import expand_options
-from moreaugrad.cli.explain import compare, demo, explain
+from moreaugrad.cli.compare import compare, demo
+from moreaugrad.cli.explain import explain
 from moreaugrad.cli.robustness import robustness
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import METHODS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields, is_dataclass
@@ -117,3 +118,25 @@ def _import_file(path: str) -> None:
     except BaseException:
         del sys.modules[path]
         raise
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """NAME=VALUE; a value that is JSON (a number, true, null, a list) is read as that, any other is a word."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"--set must be NAME=VALUE, got {text!r}")
+    try:
+        return name.strip().replace("-", "_"), json.loads(value)
+    except json.JSONDecodeError:
+        return name.strip().replace("-", "_"), value
+
+
+def parse_numbers(name: str, text: str | None, kind: Callable[[str], Any]) -> list[Any] | None:
+    """Numbers with commas; None where nothing was typed."""
+    if text is None:
+        return None
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise ValueError(f"--{name} must be {what} with commas, got {text!r}") from None

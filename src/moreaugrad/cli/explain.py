@@ -1,19 +1,32 @@
-"""`explain`, `compare` and `demo`: pictures, raw maps and JSON lines of images. Heavy imports are made inside."""
+"""`explain`: pictures, raw maps and JSON lines of images, in a folder that any run can go on with.
+
+Heavy imports are made inside.
+"""
 
 from __future__ import annotations
 
+import gc
 import json
 import math
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moreaugrad.cli.checks import choose_method, class_number, make_folder, open_image
+from moreaugrad.cli.checks import check_method, choose_method, make_folder, refuse_missing
+from moreaugrad.cli.index_page import INDEX, write_index
+from moreaugrad.cli.jobs import Job, make_jobs
 from moreaugrad.cli.options import (
-    ImageFile,
+    OUTPUT,
+    ClassOptions,
+    Frames,
     ImageFiles,
     Json,
     MethodName,
@@ -21,224 +34,239 @@ from moreaugrad.cli.options import (
     ModelOptions,
     Out,
     Quiet,
-    TargetClass,
 )
-from moreaugrad.cli.terminal import Terminal
-from moreaugrad.methods import METHODS
+from moreaugrad.cli.results_folder import BUSY, ENDINGS, MINE, RESULTS, ResultsFolder
+from moreaugrad.cli.terminal import Interruption, Terminal
+from moreaugrad.data.sources import as_path, find_images
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from moreaugrad.api import Explainer, Record
-    from moreaugrad.models.classifier import Classifier
 
-DONE, SOME_FAILED, NOTHING_DONE = 0, 1, 2
+ALL_DONE, SOME_FAILED, NOTHING_DONE, INTERRUPTED = 0, 1, 2, 130
 BATCH = {"cuda": 64}  # images per call; one by one on other devices
-RESULTS = "results.jsonl"
-# together about 700 gradients: well under a minute on two cores
-DEMO: dict[str, dict[str, Any]] = {
-    "gradient": {},
-    "moreau": {"budget": 192},
-    "sparse_moreau": {"budget": 288},
-    "group_sparse_moreau": {"budget": 192},
-}
 
-MethodNames = Annotated[
-    str, typer.Option("--methods", help="Names from `moreaugrad methods`, with commas; default: all.")
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume/--no-resume",
+        help="Skip images that OUT holds already, explained with equal options.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Pictures = Annotated[
+    bool, typer.Option("--pictures/--no-pictures", help="Draw a picture of each map.", rich_help_panel=OUTPUT)
+]
+Formats = Annotated[
+    str,
+    typer.Option(
+        help="Files for each image, with commas: png (picture), npz (raw map), json (as its line).",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 
 
-def explain(
+def explain(  # noqa: PLR0913
     images: ImageFiles,
     *,
     method: MethodName = None,
-    target: TargetClass = None,
+    classes: ClassOptions,
     model: ModelOptions,
     options: MethodOptions,
+    frames: Frames = False,
     out: Out = Path("maps"),
+    formats: Formats = "png,npz",
+    pictures: Pictures = True,
+    resume: Resume = True,
     json: Json = False,
     quiet: Quiet = False,
 ) -> int:
-    """Explain images: write a picture, the raw map (.npz) and a JSON line for each to the folder OUT."""
-    given = options.given()
-    name = choose_method(method, given)
-    from moreaugrad.api import Explainer
-    from moreaugrad.data.sources import find_images, unique_names
-    from moreaugrad.model.prepared import MANY
+    """Explain images: write a picture, the raw map (.npz) and a JSON line for each to the folder OUT.
 
+    The same command goes on where it was stopped, and several may work on one folder. OUT/index.html shows all.
+    """
     terminal = Terminal(quiet, json)
     terminal.hear_warnings()
+    given = options.given()
+    name = choose_method(method, given)
+    endings = [each for each in choose_endings(formats) if pictures or each != "png"]
     paths = find_images(images, skip=out)
-    named = list(zip(unique_names(paths), paths, strict=True))
-    make_folder(out, (f"{key}{end}" for key, _ in named for end in (".png", ".npz")), paths)
-    classifier = model.load(terminal)
-    size = BATCH.get(classifier.device.type, 1)
-    explainer = Explainer(classifier, name, given)
-    if size > 1 and len(named) >= MANY and not explainer.method.once:
-        explainer = Explainer(classifier, name, {"compile": True} | given)
-    chosen = class_number(target, classifier)
-    failed = 0
-    for start in range(0, len(named), size):
-        some = named[start : start + size]
-        with terminal.bar(f"{some[0][1].name} ({start + 1} of {len(named)})") as watch:
-            records = explainer(some, chosen, watch)
-        for (_, path), record in zip(some, records, strict=True):
-            failed += not write_result(record, str(path), explainer, out, terminal)
-    return DONE if not failed else NOTHING_DONE if failed == len(named) else SOME_FAILED
-
-
-def compare(
-    image: ImageFile,
-    *,
-    methods: MethodNames = "",
-    target: TargetClass = None,
-    model: ModelOptions,
-    options: MethodOptions,
-    out: Out = Path("maps"),
-    quiet: Quiet = False,
-) -> int:
-    """Draw methods side by side, each on its own scale, as OUT/<image>_compare.png.
-
-    An option goes to the methods that take it.
-    """
-    path, given = open_image(image), options.given()
-    usable = [name for name, each in METHODS.items() if "network" in given or "trained" not in each.flags]
-    names = [name.strip() for name in methods.split(",")] if methods else usable
-    _ = [METHODS[name] for name in names]  # an unknown one raises
-    from moreaugrad.data.images import read_image
-    from moreaugrad.data.sources import name_source
-
-    terminal = Terminal(quiet)
-    terminal.hear_warnings()
-    shares = share_options(names, given)
-    picture, key = read_image(path), name_source(path)
-    file = out / f"{key}_compare.png"
-    make_folder(out, [file.name], [path])
-    classifier = model.load(terminal)
-    specific = None if methods else options.specific
-    found = _explain_by_each(shares, classifier, (key, picture), class_number(target, classifier), specific, terminal)
-    first = next(iter(found.values()))
-    draw_side_by_side(found, f"{key}: {first.label or f'class {first.target}'}", file)
-    terminal.say(f"-> {file}")
-    return DONE
-
-
-def _explain_by_each(
-    methods: Mapping[str, Mapping[str, Any]],
-    classifier: Classifier,
-    source: tuple[str, Image.Image],
-    target: int | None,
-    specific: set[str] | None,
-    terminal: Terminal,
-) -> dict[str, Record]:
-    """Records by method and cost. Methods that cannot explain this network are left out, unless they were asked for:
-    by name (`specific` is None), or by an option in `specific`."""
+    refuse_missing(paths)
+    check_method(name, given)
     from moreaugrad.api import Explainer
+    from moreaugrad.data.frames import split_frames
+    from moreaugrad.model.prepared import MANY
 
-    found: dict[str, Record] = {}
-    reasons: list[str] = []
-    for name, options in methods.items():
-        try:
-            with terminal.bar(name) as watch:
-                (record,) = Explainer(classifier, name, options)([source], target, watch)
-            if record.explanation is None:
-                raise ValueError(record.error)
-        except (ValueError, TypeError) as error:
-            if specific is None or specific & set(options):
-                raise ValueError(f"{name}: {error}") from error
-            terminal.say(f"{name}: left out: {error}")
-            reasons.append(f"{name}: {error}")
-            continue
-        spent = 0 if record.explanation.gradients is None else int(record.explanation.gradients)
-        found[f"{name}\n{spent:,} gradient{'' if spent == 1 else 's'}, {record.seconds:.2g} s"] = record
-        target = record.target  # the same class for all
-        terminal.say(f"{name}: {describe(record)}")
-    if not found:
-        raise ValueError(f"no method gave a map; {reasons[0]}")
-    return found
-
-
-def demo(*, out: Out = Path("demo"), quiet: Quiet = False) -> int:
-    """Explain a built-in photo with four methods; takes less than a minute on two CPU cores."""
-    from skimage.data import chelsea
-
-    from moreaugrad.api import Explainer
-
-    terminal = Terminal(quiet)
-    terminal.hear_warnings()
     make_folder(out)
-    classifier = ModelOptions().load(terminal)
-    photo = chelsea()  # type: ignore[no-untyped-call]
-    found = {}
-    for name, options in DEMO.items():
-        explainer = Explainer(classifier, name, options)
-        with terminal.bar(name) as watch:
-            (found[name],) = explainer([(f"chelsea_{name}", photo)], None, watch)
-        if not write_result(found[name], "skimage.data.chelsea", explainer, out, terminal):
-            return NOTHING_DONE
-    file = out / "chelsea_compare.png"
-    draw_side_by_side(found, f"scikit-image's chelsea: {found['gradient'].label}", file)
-    terminal.say(f"all side by side -> {file}")
-    return DONE
+    with Interruption() as interruption:
+        classifier = model.load(terminal)
+        wanted, given = classes.choose(classifier), classes.contrast(classifier, given)
+        explainer = Explainer(classifier, name, given)
+        with ResultsFolder(out) as folder:
+            named = set(map(as_path, images))
+            mine = [path for path in paths if path in named or not folder.owns(path)]
+            jobs = make_jobs(split_frames(mine) if frames else mine, wanted, explainer, out)
+            size = BATCH.get(classifier.device.type, 1)
+            if size > 1 and len(jobs) >= MANY and not explainer.method.once:
+                explainer = Explainer(classifier, name, {"compile": True} | given)
+            run = FolderRun(folder, explainer, endings, terminal, interruption, again=not resume)
+            return run.explain(jobs, size)
 
 
-def share_options(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """For each method the options that it takes."""
-    from moreaugrad.methods.options import takes_option
-
-    found: dict[str, dict[str, Any]] = {}
-    for name in names:
-        found[name] = {key: value for key, value in options.items() if takes_option(name, key, options)}
-    for key in options:
-        if not any(key in own for own in found.values()):
-            typed = "mask-network" if key == "network" else key.replace("_", "-")
-            raise ValueError(f"--{typed} must be an option of a compared method, got only {list(names)}")
-    return found
+def choose_endings(formats: str) -> list[str]:
+    """The endings of the files to write, in the order of ENDINGS."""
+    asked = {each.strip().lower().removeprefix(".") for each in formats.split(",") if each.strip()}
+    if not asked or not asked <= set(ENDINGS):
+        raise ValueError(f"--formats must name some of {','.join(ENDINGS)}, got {formats!r}")
+    return [each for each in ENDINGS if each in asked]
 
 
-def write_result(record: Record, file: str, explainer: Explainer, out: Path, terminal: Terminal) -> bool:
-    """Write the picture, map and JSON line of one image, and report it; whether all went well."""
+@dataclass
+class FolderRun:
+    """One method on many images, with the results in one folder. Stopped at any moment, it can be resumed."""
+
+    folder: ResultsFolder
+    explainer: Explainer
+    endings: Sequence[str]
+    terminal: Terminal
+    interruption: Interruption
+    again: bool = False  # explain images that are done, too
+    done: int = 0
+    failed: int = 0
+    skipped: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+    def explain(self, jobs: Sequence[Job], size: int = 1) -> int:
+        """Explain what is not done yet, `size` images at a time; tell what became of it. Returns the exit code."""
+        gc.freeze()  # figures make much garbage, and the collector need not look at torch each time
+        code = None
+        try:
+            self._work(self._skip_done(jobs), size, len(jobs))
+        except KeyboardInterrupt:
+            code, reason = INTERRUPTED, "interrupted"
+        except _NotWritten as error:
+            code, reason = SOME_FAILED, str(error)
+        finally:
+            gc.unfreeze()
+        with self.interruption.held(), suppress(OSError):
+            write_index(self.folder)
+        counts = {"done": self.done, "failed": self.failed, "skipped (done before)": self.skipped}
+        found = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "done")
+        found += f", {time.perf_counter() - self.began:.1f} s"
+        if code is not None:
+            left = len(jobs) - self.done - self.failed - self.skipped
+            again = "run the same command again to go on"
+            self.terminal.error(f"{reason}: {found}, {left} of {len(jobs)} left -> {self.folder.path}; {again}")
+            return code
+        if len(jobs) > self.failed or self.failed > 1:  # one image that failed has been told of
+            self.terminal.say(f"{found} -> {self.folder.path / INDEX}")
+        return ALL_DONE if not self.failed else NOTHING_DONE if self.failed == len(jobs) else SOME_FAILED
+
+    def _skip_done(self, jobs: Sequence[Job]) -> list[Job]:
+        if self.again:
+            return list(jobs)
+        done = self.folder.find_done([job.identity for job in jobs], self.endings)
+        if done:
+            self.terminal.say(f"{len(done)} of {len(jobs)} are done already; --no-resume explains them again")
+        for job in jobs:
+            if job.identity in done:
+                self._skip(job.identity)
+        return [job for job in jobs if job.identity not in done]
+
+    def _skip(self, identity: str) -> None:
+        self.skipped += 1
+        self.terminal.result(json.dumps(self.folder.records[identity], ensure_ascii=False))
+
+    def _work(self, jobs: Sequence[Job], size: int, total: int) -> None:
+        queue = deque(jobs)
+        while queue:
+            some = self._claim(queue, size)
+            if not some:
+                time.sleep(0.1 if queue else 0)  # other processes have the rest; one that is killed leaves it to us
+                continue
+            place = self.done + self.failed + self.skipped + 1
+            with self.terminal.bar(f"{Path(some[0].file).name} ({place} of {total})") as watch:
+                records = self.explainer([(job.key, job.source) for job in some], [job.target for job in some], watch)
+            for job, record in zip(some, records, strict=True):
+                self.store(job, record)
+
+    def _claim(self, queue: deque[Job], size: int) -> list[Job]:
+        """Up to `size` jobs that no other process works on; those of others go to the end of the queue."""
+        found: list[Job] = []
+        for _ in range(len(queue)):
+            job = queue.popleft()
+            state = self.folder.claim(job.identity, self.endings, self.again)
+            if state == MINE:
+                found.append(job)
+            elif state == BUSY:
+                queue.append(job)
+            else:
+                self._skip(job.identity)
+            if len(found) == size:
+                break
+        return found
+
+    def store(self, job: Job, record: Record) -> None:
+        """Write the files and the line of one image, and report it."""
+        facts, contents = as_json(record, job.file, self.explainer) | job.facts, {}
+        if record.explanation is not None:
+            contents = draw(record, self.explainer.name, self.endings)
+        try:
+            with self.interruption.held():
+                name = f"{record.key}.{self.explainer.name}"
+                line = self.folder.store(job.identity, name, facts, contents)
+                self.folder.release(job.identity)
+                self.done, self.failed = self.done + (not record.error), self.failed + bool(record.error)
+        except OSError as error:
+            raise _NotWritten(f"results of {job.file} cannot be written to {self.folder.path} ({error})") from error
+        self.terminal.result(json.dumps(line, ensure_ascii=False))
+        if record.error is not None:
+            self.terminal.error(f"{job.file}: {record.error}")
+        else:
+            file = next(iter(line["files"].values()), RESULTS)
+            self.terminal.say(f"{record.key}: {describe(record)} -> {self.folder.path / file}")
+
+
+class _NotWritten(Exception):
+    """The folder takes no more files."""
+
+
+def draw(record: Record, method: str, endings: Sequence[str]) -> dict[str, bytes | None]:
+    """The files of an explained image by their endings."""
+    from moreaugrad.files import pack_npz
     from moreaugrad.plotting import pictures
 
-    one, error = record.explanation, record.error
-    if one is not None:
-        try:
-            one.save(out / f"{record.key}.npz")
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # the method has warned of an all-zero map already
-                figure = pictures.panel(record.picture, one.map[0], f"{record.key}: {describe(record)}")
-            pictures.write(figure, out / f"{record.key}.png")
-        except OSError as reason:
-            error = f"the result cannot be written: {reason}"
-    line = as_json(record, error, file, explainer)
-    with (out / RESULTS).open("a", encoding="utf-8") as results:
-        results.write(line + "\n")
-    terminal.result(line)
-    if error is not None:
-        terminal.error(f"{file}: {error}")
-    else:
-        terminal.say(f"{record.key}: {describe(record)} -> {out / record.key}.png")
-    return error is None
+    one = record.explanation
+    assert one is not None
+    found: dict[str, bytes | None] = dict.fromkeys(endings)
+    if "png" in found:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the method has warned of an all-zero map already
+            figure = pictures.panel(record.picture, one.map[0], f"{record.key}, {method}: {describe(record)}")
+        found["png"] = pictures.to_png(figure)
+    if "npz" in found:
+        pack_npz(stored := BytesIO(), vars(one))
+        found["npz"] = stored.getvalue()
+    return found
 
 
-def as_json(record: Record, error: str | None, file: str, explainer: Explainer) -> str:
-    """One line of strict JSON: NaN and infinity are null."""
+def as_json(record: Record, file: str, explainer: Explainer) -> dict[str, Any]:
+    """What the line says of an image, as strict JSON has it: NaN and infinity are null."""
     from moreaugrad.methods.options import describe_options, versions
 
     one, model = record.explanation, explainer.classifier.name
     found: dict[str, Any] = {"file": file, "key": record.key, "model": model, "method": explainer.name}
-    if one is None or error is not None:
-        return json.dumps(found | {"error": error}, ensure_ascii=False, allow_nan=False)
-    numbers = {"score": one.score, "entries_kept": one.kept, "pixels_kept": one.pixels_kept}
+    if one is None:
+        return found | {"error": record.error}
+    numbers: dict[str, Any] = {"score": one.score, "entries_kept": one.kept, "pixels_kept": one.pixels_kept}
     numbers |= {
         name: getattr(one, name) for name in ("eta", "envelope", "residual", "relative_error", "converged", "gradients")
     }
     found |= {"target": record.target, "label": record.label}
+    found |= {} if record.against is None else {"against": record.against}
     found |= {name: _number(value) for name, value in numbers.items()} | {"seed": one.seed}
     found |= {"seconds": round(record.seconds, 3), "precision": one.options.get("precision")}
     found |= {name: _number(length) for name, length in record.lengths.items()}
-    found |= {"options": describe_options(explainer.method), "versions": versions()}
-    return json.dumps(found, ensure_ascii=False, allow_nan=False)
+    return found | {"options": describe_options(explainer.method), "versions": versions()}
 
 
 def describe(record: Record) -> str:
@@ -248,20 +276,12 @@ def describe(record: Record) -> str:
     one = record.explanation
     assert one is not None
     named = f"{record.label} (class {record.target})" if record.label else f"class {record.target}"
-    parts = [named if record.target is not None else "the only output"]
+    against = "" if record.against is None else f" against {record.against}"
+    parts = [named + against if record.target is not None else "the only output"]
     if one.score is not None:
         parts.append(f"score {float(one.score):.3g}")
     parts.append(f"{100 * float(one.kept):.3g} % of entries, {100 * float(one.pixels_kept):.3g} % of pixels")
     return ", ".join([*parts, *describe_accuracy(one)])
-
-
-def draw_side_by_side(records: Mapping[str, Record], title: str, file: Path) -> None:
-    """The image and the maps of several methods, each on its own scale and under its name."""
-    from moreaugrad.plotting import pictures
-
-    maps = {name: record.explanation.map[0] for name, record in records.items() if record.explanation is not None}
-    tiles: list[tuple[str, Any]] = [("input", next(iter(records.values())).picture), *maps.items()]
-    pictures.write(pictures.grid(tiles, columns=3 if len(tiles) in (5, 6) else 4, title=title), file)
 
 
 def _number(value: Any) -> float | bool | None:

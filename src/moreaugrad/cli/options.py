@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from moreaugrad import limits
-from moreaugrad.cli.command import complete, option
+from moreaugrad.cli.command import complete, option, parse_numbers, parse_setting
 from moreaugrad.methods import METHODS, QUALITY
 from moreaugrad.models import MODELS, find_entry
 
 if TYPE_CHECKING:
     from moreaugrad.cli.terminal import Terminal
+    from moreaugrad.models.classes import Wanted
     from moreaugrad.models.classifier import Classifier
 
 MODEL, METHOD, ACCURACY, OUTPUT = "Model", "Method", "Noise and accuracy", "Output"  # panels of --help
@@ -51,7 +51,7 @@ ImageFiles = Annotated[
     typer.Argument(help="Image files, folders or patterns; - reads standard input.", show_default=False),
 ]
 Frames = Annotated[
-    bool, typer.Option("--frames", help="Take every frame of animations, documents and videos, not only the first.")
+    bool, typer.Option("--frames", help="Explain every frame of animations, documents and videos, not only the first.")
 ]
 MethodName = Annotated[
     str | None,
@@ -154,6 +154,42 @@ class ModelOptions:
 
 
 @dataclass(frozen=True)
+class ClassOptions:
+    """The class, or classes, to explain."""
+
+    target: TargetClass = None
+    top: Top = None
+    against: Against = None
+
+    def __post_init__(self) -> None:
+        if self.top is not None:
+            limits.at_least("top", self.top, 1)
+            if self.target is not None:
+                raise ValueError(f"--top and --target exclude each other, got {self.top} and {self.target!r}; give one")
+        if self.against is not None and self.against == self.target:
+            raise ValueError(f"--against must be another class than --target, got {self.against!r} for both")
+
+    def choose(self, classifier: Classifier) -> list[Wanted]:
+        """What to explain in each image: classes by number or rank; None is the predicted one."""
+        from moreaugrad.models.classes import Ranked, find_class
+
+        if self.top is None:
+            return [None if self.target is None else find_class(self.target, classifier.labels)]
+        if classifier.labels and self.top > len(classifier.labels):
+            raise ValueError(f"top must be at most {len(classifier.labels)}, the number of classes, got {self.top}")
+        return [Ranked(rank + 1) for rank in range(self.top)]
+
+    def contrast(self, classifier: Classifier, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a method, with a score that is a contrast where one was asked for."""
+        from moreaugrad.models.classes import Contrast, find_class
+
+        if self.against is None:
+            return dict(options)
+        against = find_class(self.against, classifier.labels, "against")
+        return {**options, "score": Contrast(against, options.get("score", "logit"))}
+
+
+@dataclass(frozen=True)
 class PriorOptions:
     """Options of a method that every command takes: those of its prior, and any other by --set."""
 
@@ -253,25 +289,3 @@ def choose_budget(quality: str | None, budget: int | None) -> int | None:
     if quality not in QUALITY:
         raise ValueError(f"--quality must be one of {list(QUALITY)}, got {quality!r}")
     return QUALITY[quality]
-
-
-def parse_setting(text: str) -> tuple[str, Any]:
-    """NAME=VALUE; a value that is JSON (a number, true, null, a list) is read as that, any other is a word."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise ValueError(f"--set must be NAME=VALUE, got {text!r}")
-    try:
-        return name.strip().replace("-", "_"), json.loads(value)
-    except json.JSONDecodeError:
-        return name.strip().replace("-", "_"), value
-
-
-def parse_numbers(name: str, text: str | None, kind: Callable[[str], Any]) -> list[Any] | None:
-    """Numbers with commas; None where nothing was typed."""
-    if text is None:
-        return None
-    try:
-        return [kind(part) for part in text.split(",")]
-    except ValueError:
-        what = "whole numbers" if kind is int else "numbers"
-        raise ValueError(f"--{name} must be {what} with commas, got {text!r}") from None

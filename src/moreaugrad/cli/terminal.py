@@ -6,7 +6,9 @@ Results go to stdout, everything else to stderr. File names are never read as ma
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -77,6 +79,39 @@ class Terminal:
                 progress.update(task, completed=step, total=total)
 
             yield watch
+
+
+class Interruption:
+    """Ctrl-C and SIGTERM as KeyboardInterrupt, in a `with` statement; never in the middle of what is `held`."""
+
+    def __init__(self) -> None:
+        self._holding = self._asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():  # Python allows it there only
+            self._before = {each: signal.signal(each, self._hear) for each in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let a short piece of work finish before an interruption; a second one does not wait."""
+        self._holding, self._asked = True, False
+        try:
+            yield
+        finally:
+            self._holding = False
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def _hear(self, number: int, frame: Any) -> None:
+        if not self._holding or self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
 
 
 class _LineHandler(logging.Handler):

@@ -1,0 +1,99 @@
+"""index.html of a results folder: every image with its map, to look through in a browser, in one file.
+
+The page is index.html of this package with the records as JSON in it. Thumbnails are cut out of the pictures; those
+of earlier runs are taken from the page that is there.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from moreaugrad.cli.results_folder import Record, ResultsFolder
+
+INDEX = "index.html"
+SIDE = 150  # pixels of a tile in a thumbnail
+SHOWN = ("input", "overlay")
+FIELDS = (
+    *("id", "key", "file", "model", "method", "target", "label", "score", "entries_kept", "pixels_kept"),
+    *("relative_error", "converged", "seconds", "files", "error"),
+)
+_START, _END = '<script type="application/json" id="records">', "</script>"
+_HOLE = "[]"  # what stands between them in the template
+
+
+def write_index(folder: ResultsFolder) -> Path | None:
+    """Write the page of all records in the folder; None where an index.html lies there that is not ours."""
+    from moreaugrad.files import replacing
+
+    path = folder.path / INDEX
+    thumbnails = _read_thumbnails(path)
+    if thumbnails is None:
+        warnings.warn(f"{path} was not written by moreaugrad and is left alone; there is no page", stacklevel=2)
+        return None
+    _add_thumbnails(thumbnails, folder.records, folder.path)  # the long part, without keeping others from writing
+    with folder.alone():
+        folder.read_lines()
+        _add_thumbnails(thumbnails, folder.records, folder.path)
+        entries = [
+            {name: record[name] for name in FIELDS if record.get(name) is not None} | thumbnails[identity]
+            for identity, record in folder.records.items()
+        ]
+        data = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        page = files(__package__).joinpath(INDEX).read_text(encoding="utf-8")
+        with replacing(path) as handle:
+            handle.write(page.replace(f"{_START}{_HOLE}{_END}", f"{_START}{data}{_END}").encode())
+    return path
+
+
+def _read_thumbnails(path: Path) -> dict[str, dict[str, str]] | None:
+    """By id, from the page of an earlier run; None from a page of someone else."""
+    if not path.is_file():
+        return {}
+    page = path.read_text(encoding="utf-8", errors="replace")
+    if 'content="moreaugrad explain"' not in page:
+        return None
+    try:
+        entries = json.loads(page.partition(_START)[2].partition(_END)[0])
+        return {each["id"]: {"thumbnail": each["thumbnail"]} for each in entries if "thumbnail" in each}
+    except (ValueError, TypeError, KeyError):  # edited, or of another version
+        return {}
+
+
+def _add_thumbnails(found: dict[str, dict[str, str]], records: Mapping[str, Record], folder: Path) -> None:
+    for identity, record in records.items():
+        if identity not in found:
+            picture = record["files"].get("png")
+            found[identity] = {} if picture is None else _make_thumbnail(folder / picture)
+
+
+def _make_thumbnail(path: Path) -> dict[str, str]:
+    """Input and overlay beside each other, or the whole picture where it does not say where they are."""
+    from PIL import Image
+
+    from moreaugrad.plotting.pictures import TILES
+
+    try:
+        with Image.open(path) as picture:
+            known: dict[str, Any] = json.loads(picture.info.get(TILES, "{}"))
+            boxes = [known[name] for name in SHOWN if name in known] or [(0, 0, *picture.size)]
+            tiles = [picture.convert("RGB").resize((SIDE, _height(box)), box=box) for box in boxes]
+    except (OSError, ValueError, TypeError):  # vanished, or replaced
+        return {}
+    sheet = Image.new("RGB", (SIDE * len(tiles), tiles[0].height))
+    for place, tile in enumerate(tiles):
+        sheet.paste(tile, (SIDE * place, 0))
+    stored = BytesIO()
+    sheet.save(stored, "jpeg", quality=72)
+    return {"thumbnail": f"data:image/jpeg;base64,{b64encode(stored.getvalue()).decode()}"}
+
+
+def _height(box: Sequence[float]) -> int:
+    left, top, right, bottom = box
+    return max(1, min(2 * SIDE, round(SIDE * (bottom - top) / (right - left))))

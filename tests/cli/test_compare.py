@@ -1,0 +1,53 @@
+"""Several methods on one photo: every tile that can be drawn, and no option lost."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from moreaugrad import METHODS
+
+LINEAR = ["--model", "own_small:Linear"]
+
+
+def test_compare_draws_every_method(folder, run):
+    code, out, err = run("compare", "a.png", *LINEAR, "--budget", "64", "--groups", "2")
+    assert (code, err) == (0, "")
+    untrained = [name for name, each in METHODS.items() if "trained" not in each.flags]
+    lines = dict(line.split(": ", 1) for line in out.splitlines()[:-1])
+    assert list(lines) == untrained
+    left = {name for name, line in lines.items() if line.startswith("left out: ")}
+    assert left == {"cam", "gradcam", "gradcam_plus_plus", "normgrad"}  # this network has no layer with positions
+    with Image.open("maps/a_compare.png") as picture:
+        assert picture.size[0] > 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--methods gradient,gradcam", "error: gradcam: "),
+        ("--methods gradient,smoothgrad --budget 9", "--budget must be an option of a compared method, got only ['gr"),
+        ("--methods gradient,magic", "method must be one of"),
+        ("--layer no.such", "no.such"),
+        ("--set rule=foo", "integrated_gradients: rule must be one of"),
+        ("--target 50", "target must be below"),
+        ("--methods gradient --mask-network x.safetensors", "--mask-network must be an option"),
+        ("--set nothing", "--set must be NAME=VALUE, got 'nothing'"),
+    ],
+)
+def test_a_comparison_does_not_hide_what_was_asked_wrongly(folder, run, arguments, words):
+    code, _, err = run("compare", "a.png", *LINEAR, *arguments.split())
+    assert code == 2
+    assert words in err
+
+
+@pytest.mark.slow
+def test_demo(tmp_path, run):
+    code, out, _ = run("demo", "--out", tmp_path)
+    assert code == 0
+    assert len(list(tmp_path.glob("*.png"))) == 5
+    assert len(out.splitlines()) == 5
+    assert (tmp_path / "chelsea.sparse_moreau.png").is_file()
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert all("cat" in line["label"] or line["label"] == "tabby" for line in lines)
+    assert lines[2]["entries_kept"] == pytest.approx(0.05, abs=0.002)

@@ -1,0 +1,262 @@
+"""The results folder: each image once, its files whole, whoever is killed when, and nobody's file replaced."""
+
+import errno
+import json
+import os
+import signal
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from moreaugrad.cli import results_folder
+from moreaugrad.cli.results_folder import BUSY, DONE, FORMAT, MINE, RESULTS, ResultsFolder, identify
+
+ONE, TWO = identify({"file": "a.png"}), identify({"file": "b.png"})
+FILES = {"png": b"picture", "npz": b"map"}
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in (path / RESULTS).read_text().splitlines()]
+
+
+def visible(path: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in path.iterdir() if each.name[0] != "." and each.name != RESULTS}
+
+
+def in_another_process(work) -> int:
+    """Runs `work` in a forked process; its exit code, or minus the signal that ended it."""
+    child = os.fork()
+    if not child:
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_stored_image_is_done_until_a_file_is_gone(tmp_path):
+    with ResultsFolder(tmp_path) as folder:
+        assert folder.claim(ONE, FILES) == MINE
+        line = folder.store(ONE, "a.gradcam", {"key": "a"}, FILES)
+        assert folder.claim(ONE, FILES) == DONE
+        assert folder.claim(ONE, [*FILES, "json"]) == MINE
+    assert line["files"] == {"png": "a.gradcam.png", "npz": "a.gradcam.npz"}
+    assert lines(tmp_path) == [line]
+    assert visible(tmp_path) == {"a.gradcam.png": b"picture", "a.gradcam.npz": b"map"}
+    with ResultsFolder(tmp_path) as again:
+        assert again.find_done([ONE, TWO], FILES) == {ONE}
+        (tmp_path / "a.gradcam.npz").unlink()
+        assert not again.find_done([ONE], FILES)
+        assert again.find_done([ONE], ["png"]) == {ONE}
+        assert again.store(ONE, "a.gradcam", {"key": "a"}, FILES)["files"] == line["files"]
+        assert again.find_done([ONE], FILES) == {ONE}
+
+
+def test_another_format_keeps_the_name_and_the_files_that_are_there(tmp_path):
+    with ResultsFolder(tmp_path) as folder:
+        folder.store(TWO, "a", {}, FILES)
+        folder.store(ONE, "a", {}, FILES)
+        line = folder.store(ONE, "a", {"key": "a"}, {"json": None})
+    assert line["files"] == {"png": "a.2.png", "npz": "a.2.npz", "json": "a.2.json"}
+    assert json.loads((tmp_path / "a.2.json").read_text()) == line
+
+
+@pytest.mark.parametrize("taken", ["a.png", "a.npz", "a.json"])
+def test_a_file_of_another_image_or_of_the_user_is_never_replaced(tmp_path, taken):
+    (tmp_path / taken).write_bytes(b"")
+    with ResultsFolder(tmp_path) as folder:
+        found = [folder.store(each, "a", {}, FILES)["files"]["png"] for each in (ONE, TWO)]
+    assert found == ["a.2.png", "a.3.png"]
+    assert (tmp_path / taken).read_bytes() == b""
+
+
+def test_names_differ_where_disks_do_not_tell_capitals(tmp_path):
+    with ResultsFolder(tmp_path) as folder:
+        found = [folder.store(each, name, {}, FILES)["files"]["png"] for each, name in ((ONE, "a"), (TWO, "A"))]
+    assert found == ["a.png", "A.2.png"]
+
+
+def test_a_name_of_any_length_fits(tmp_path):
+    with ResultsFolder(tmp_path) as folder:
+        names = {folder.store(each, "\u00e4" * 250, {}, FILES)["files"]["png"] for each in (ONE, TWO)}
+    assert len(names) == 2
+    assert set(names) < set(visible(tmp_path))
+
+
+def test_a_failure_is_told_once_and_tried_again(tmp_path):
+    with ResultsFolder(tmp_path) as folder:
+        for error in ("bad", "bad", "worse"):
+            assert folder.claim(ONE, FILES) == MINE
+            folder.store(ONE, "a", {"error": error}, {})
+        assert [line["error"] for line in lines(tmp_path)] == ["bad", "worse"]
+        folder.store(ONE, "a", {}, FILES)
+        assert folder.claim(ONE, FILES) == DONE
+
+
+@pytest.mark.parametrize("damage", [b'{"id": "0123", "fi', b"\xff\xfe\0", b"[1]\n", b'{"key": "a", "file": "a.png"}\n'])
+def test_a_torn_line_or_one_of_another_version_is_kept_and_told_and_swallows_nothing(tmp_path, damage):
+    with ResultsFolder(tmp_path) as folder:
+        folder.store(ONE, "a", {}, FILES)
+    with (tmp_path / RESULTS).open("ab") as handle:
+        handle.write(damage)
+    before = (tmp_path / RESULTS).read_bytes()
+    with pytest.warns(UserWarning, match=r"results\.jsonl: 1 line cut off") as told:
+        folder = ResultsFolder(tmp_path)
+    with folder:
+        assert folder.find_done([ONE, TWO], FILES) == {ONE}
+        folder.store(TWO, "b", {}, FILES)
+    assert len(told) == 1
+    content = (tmp_path / RESULTS).read_bytes()
+    assert content.startswith(before)
+    assert json.loads(content.splitlines()[-1])["id"] == TWO
+    with pytest.warns(UserWarning, match="1 line cut off"), ResultsFolder(tmp_path) as folder:
+        assert folder.find_done([ONE, TWO], FILES) == {ONE, TWO}
+
+
+def test_a_line_of_a_later_format_is_not_read(tmp_path):
+    with ResultsFolder(tmp_path) as folder:
+        folder.store(ONE, "a", {}, FILES)
+    changed = (tmp_path / RESULTS).read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}')
+    (tmp_path / RESULTS).write_text(changed)
+    with pytest.warns(UserWarning, match="another version"), ResultsFolder(tmp_path) as folder:
+        assert not folder.records
+
+
+@pytest.mark.parametrize("fails", range(4))
+def test_a_full_disk_leaves_what_was_there_and_nothing_half(tmp_path, monkeypatch, fails):
+    """The write that fails is that of the first file, the second, the line at once, or the line after a part."""
+    with ResultsFolder(tmp_path) as folder:
+        folder.store(ONE, "a", {}, FILES)
+        before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+        calls = iter(range(4))
+        write_bytes, handle = Path.write_bytes, folder._lines
+
+        def full(*_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def write_file(path, content):
+            return write_bytes(path, content[:3]) and full() if next(calls) == fails else write_bytes(path, content)
+
+        class Narrow:
+            def __getattr__(self, name):
+                return getattr(handle, name)
+
+            def write(self, content):
+                return full() if next(calls) == fails else handle.write(content[:20])
+
+        monkeypatch.setattr(Path, "write_bytes", write_file)
+        monkeypatch.setattr(folder, "_lines", Narrow())
+        with pytest.raises(OSError, match="No space left"):
+            folder.store(TWO, "b", {}, FILES)
+        monkeypatch.undo()
+        assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+        folder.store(TWO, "b", {}, FILES)
+    assert [line["id"] for line in lines(tmp_path)] == [ONE, TWO]
+
+
+@forks
+@pytest.mark.parametrize("step", range(6))
+def test_a_process_killed_at_any_step_of_storing_is_made_good(tmp_path, monkeypatch, step):
+    """Before the first file, the second, the line, the first new name, the second, or just after."""
+
+    def die():
+        calls = iter(range(6))
+
+        def then(function):
+            def call(*args):
+                if next(calls) == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return function(*args)
+
+            return call
+
+        with ResultsFolder(tmp_path) as folder:
+            handle = folder._lines
+            assert folder.claim(ONE, FILES) == MINE
+            monkeypatch.setattr(Path, "write_bytes", then(Path.write_bytes))
+            monkeypatch.setattr(Path, "replace", then(Path.replace))
+            folder._lines = type("Handle", (), {"__getattr__": lambda _, name: getattr(handle, name)})()
+            folder._lines.write = then(handle.write)
+            folder.store(ONE, "a", {}, FILES)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_another_process(die) == -signal.SIGKILL
+    with ResultsFolder(tmp_path) as folder:
+        state = folder.claim(ONE, FILES)
+        assert state == (DONE if step > 2 else MINE)
+        if state == MINE:
+            folder.store(ONE, "a", {}, FILES)
+    assert visible(tmp_path) == {"a.png": b"picture", "a.npz": b"map"}
+    assert not [each for each in tmp_path.iterdir() if each.name[0] == "."]
+    assert [line["id"] for line in lines(tmp_path)] == [ONE]
+
+
+@forks
+def test_an_image_belongs_to_one_process_until_it_is_released_or_dies(tmp_path):
+    states = tmp_path / "states"
+
+    def ask():
+        with ResultsFolder(tmp_path) as folder:
+            states.write_text(folder.claim(ONE, FILES) + folder.claim(TWO, FILES))
+
+    with ResultsFolder(tmp_path) as folder:
+        assert folder.claim(ONE, FILES) == MINE
+        assert in_another_process(ask) == 0
+        assert states.read_text() == BUSY + MINE  # and what that process had is free again
+        assert folder.claim(TWO, FILES) == MINE
+        folder.release(ONE)
+        assert in_another_process(ask) == 0
+        assert states.read_text() == MINE + BUSY
+
+
+@forks
+def test_many_processes_share_the_work(tmp_path):
+    """Each of four claims whatever is free: every image is stored once, and none is lost."""
+    identities = [identify({"number": number}) for number in range(60)]
+
+    def work():
+        with ResultsFolder(tmp_path) as folder:
+            left = list(identities)
+            while left:
+                identity = left.pop(0)
+                state = folder.claim(identity, ["npz"])
+                if state == BUSY:
+                    left.append(identity)
+                elif state == MINE:
+                    time.sleep(0.001)
+                    folder.store(identity, "same name", {}, {"npz": identity.encode()})
+                    folder.release(identity)
+
+    children = []
+    for _ in range(4):
+        child = os.fork()
+        if not child:
+            try:
+                work()
+            finally:
+                os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    found = lines(tmp_path)
+    assert sorted(line["id"] for line in found) == sorted(identities)
+    assert all((tmp_path / line["files"]["npz"]).read_bytes() == line["id"].encode() for line in found)
+    assert len(visible(tmp_path)) == 60
+
+
+def test_a_disk_without_locks_is_told_of_and_used(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(results_folder.fcntl, "lockf", refuse)
+    with pytest.warns(UserWarning, match="one process at a time"):
+        folder = ResultsFolder(tmp_path)
+    with folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert folder.claim(ONE, FILES) == MINE
+        folder.store(ONE, "a", {}, FILES)
+    assert len(lines(tmp_path)) == 1
