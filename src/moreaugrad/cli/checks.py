@@ -13,11 +13,26 @@ if TYPE_CHECKING:
     from moreaugrad.models.classifier import Classifier
 
 
+# the flag of the methods that take an option: the table tells without importing torch
+FLAGS = {"groups": "groups", "layer": "layer", "network": "trained", "budget": "slow"}
+FLAGS |= dict.fromkeys(("eta", "sparsity", "prior", "rho", "relative_error"), "solver")
+
+
 def choose_method(name: str | None, options: Mapping[str, Any]) -> str:
-    """The method by name; the default is one that takes the options. An unknown name raises."""
+    """The method by name; the default is one that takes the options. An unknown name or option raises."""
     chosen = name or ("moreau" if "prior" in options else "sparse_moreau")
-    _ = METHODS[chosen]
+    entry = METHODS[chosen]
+    for option in options:
+        flag = FLAGS.get(option)
+        if flag is not None and flag not in entry.flags and entry.member is None:  # members from outside know better
+            others = ", ".join(other for other, each in METHODS.items() if flag in each.flags)
+            raise ValueError(f"{type_name(option)} must be left out with {chosen}; it is an option of {others}")
     return chosen
+
+
+def type_name(option: str) -> str:
+    """An option of a method as it is typed."""
+    return "--mask-network" if option == "network" else f"--{option.replace('_', '-')}"
 
 
 def check_method(name: str, options: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moreaugrad.cli.checks import class_number, make_folder, open_image
+from moreaugrad.cli.checks import class_number, make_folder, open_image, type_name
 from moreaugrad.cli.explain import FolderRun, describe
 from moreaugrad.cli.jobs import Job, describe_run
 from moreaugrad.cli.options import (
@@ -158,8 +158,7 @@ def share_options(names: Sequence[str], options: Mapping[str, Any]) -> dict[str,
         found[name] = {key: value for key, value in options.items() if takes_option(name, key, options)}
     for key in options:
         if not any(key in own for own in found.values()):
-            typed = "mask-network" if key == "network" else key.replace("_", "-")
-            raise ValueError(f"--{typed} must be an option of a compared method, got only {list(names)}")
+            raise ValueError(f"{type_name(key)} must be an option of a compared method, got only {list(names)}")
     return found
 
 
