@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 from small_network import SIZE, Linear, Moody
 
-from moreaugrad import METHODS, MoreauGrad, Smoothing, validate
-from moreaugrad.api import Explainer, best_device, explain
+from moreaugrad import METHODS, MoreauGrad, Smoothing
+from moreaugrad.api import Explainer, explain
 from moreaugrad.methods.options import describe_options, make_method, option_names
 from moreaugrad.models.classes import Contrast, Ranked
 from moreaugrad.models.custom import as_classifier
@@ -266,26 +266,6 @@ def test_weights_and_labels_reach_a_model_that_is_loaded_by_name(picture, tmp_pa
     names = [f"class {index}" for index in range(10)]
     found = explain("resnet18_softplus", picture, "gradient", weights="random", labels=names, target="class 7")
     assert found.target.tolist() == [7]
-
-
-@pytest.mark.parametrize(
-    ("there", "wanted"),
-    [
-        ((), "cpu"),
-        (("cuda",), "cuda"),
-        (("mps",), "mps"),
-        (("xpu",), "xpu"),
-        (("mps", "xpu"), "mps"),
-        (("cuda", "mps", "xpu"), "cuda"),
-    ],
-)
-def test_the_best_device_that_is_there_is_taken(monkeypatch, there, wanted):
-    for name, backend in (("cuda", torch.cuda), ("mps", torch.backends.mps), ("xpu", torch.xpu)):
-        monkeypatch.setattr(backend, "is_available", lambda name=name: name in there)
-    monkeypatch.setattr(validate, "device", torch.device)  # the check that it works needs the device itself
-    for asked in (None, "auto"):
-        assert best_device(asked) == torch.device(wanted)
-    assert best_device("cpu") == torch.device("cpu")
 
 
 def test_a_contrast_explains_the_difference_of_two_scores(network, picture):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from moreaugrad import files
 from moreaugrad.results import Explanation
+from moreaugrad.source import InputSource
 
 TARGETS = {
     "none": None,
@@ -205,7 +206,7 @@ def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(files, "VERSION", files.VERSION + 1)
     path = full().save(tmp_path / "a")
     monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"version 1 or lower, got 2.*upgrade"):
+    with pytest.raises(ValueError, match=rf"version {files.VERSION} or lower, got {files.VERSION + 1}.*upgrade"):
         Explanation.load(path)
 
 
@@ -324,3 +325,101 @@ def test_moving_moves_every_tensor():
     assert moved.options == paired().options
     assert_same(paired().cpu(), paired())
     assert_same(pickle.loads(pickle.dumps(paired())), paired())
+
+
+def with_source() -> Explanation:
+    pictures = torch.rand(3, 2, 4, 5, generator=torch.Generator().manual_seed(3))
+    return full(source=InputSource(inputs=(pictures,), labels=[f"class number {i}" for i in range(8)]))
+
+
+def test_the_source_follows_its_images(tmp_path: Path):
+    result = with_source()
+    assert result.labels == ["class number 7", None, None]  # of classes 7, 8 and 9
+    assert torch.equal(result[1].source.inputs[0], result.source.inputs[0][1:2])
+    assert [len(each.source.inputs[0]) for each in (result, result[1:], result[-1])] == [3, 2, 1]
+    assert result[0].source.inputs[0].data_ptr() == result.source.inputs[0].data_ptr()  # by reference
+    assert result.to("meta").source.inputs[0].device.type == "meta"
+    again = pickle.loads(pickle.dumps(replace(result, source=replace(result.source, view=lambda picture: picture))))
+    assert torch.equal(again.source.inputs[0], result.source.inputs[0])
+    assert "class number 7 (class 7)" in str(result)
+    assert "target 8" in str(result)
+
+
+def test_a_file_holds_the_picture_in_8_bits_and_only_the_names_it_needs(tmp_path: Path):
+    path = with_source().save(tmp_path / "a")
+    with np.load(path, allow_pickle=False) as stored:
+        assert (stored["source_inputs.0"].dtype, stored["source_inputs.0"].shape) == (np.uint8, (3, 3, 4, 5))
+        assert "class number 6" not in str(stored["meta"])
+    loaded = Explanation.load(path)
+    assert loaded.labels == with_source().labels
+    for i in range(3):
+        shown = [each.source.picture(0, i) for each in (loaded, with_source())]
+        assert np.abs(shown[0] - shown[1]).max() <= 0.5 / 255 + 1e-9
+    again = Explanation.load(loaded[1:].save(tmp_path / "b"))
+    assert torch.equal(again.source.inputs[0], loaded.source.inputs[0][1:])
+
+
+def test_a_file_of_the_first_version_can_still_be_read(tmp_path: Path, monkeypatch):
+    result = full()
+    values = {name: value for name, value in vars(result).items() if name != "source"}
+    monkeypatch.setattr(files, "VERSION", 1)
+    files.write_npz(tmp_path / "a.npz", values)
+    monkeypatch.undo()
+    assert_same(Explanation.load(tmp_path / "a"), result)
+
+
+def test_a_dictionary_is_strict_json_of_every_image():
+    result = with_source()
+    found = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert (found["method"], found["seed"], found["shape"]) == ("sparse_moreau", 11, [2, 4, 5])
+    assert found["options"] == dict(result.options)
+    assert [each["target"] for each in found["images"]] == [7, 8, 9]
+    assert [each["label"] for each in found["images"]] == ["class number 7", None, None]
+    assert [each["residual"] for each in found["images"]] == [pytest.approx(1e-3), None, None]
+    assert [each["kept"] for each in found["images"]] == result.kept.tolist()
+    assert [each["relative_error"] for each in found["images"]] == result.relative_error.tolist()
+    assert Explanation(map=images()).to_dict()["images"][0]["score"] is None
+    assert paired().to_dict()["shape"] == [[2, 4, 5], [4]]
+    assert [each["target"] for each in full(target=5).to_dict()["images"]] == [5, 5, 5]
+
+
+JOINED = {"full": full, "paired": paired, "with source": with_source, "bare": lambda: Explanation(map=images())}
+
+
+@pytest.mark.parametrize("make", JOINED.values(), ids=JOINED.keys())
+def test_joining_the_images_of_a_batch_gives_the_batch(make):
+    result = make()
+    joined = Explanation.concat(result)
+    for each in fields(Explanation):
+        if each.name != "source":
+            assert same(getattr(joined, each.name), getattr(result, each.name)), each.name
+    if result.source is not None:
+        assert torch.equal(joined.source.inputs[0], result.source.inputs[0])
+        assert joined.labels == result.labels
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
+def test_joined_results_keep_the_target_of_each_image(target):
+    one, other = full(target=target), full(target=torch.tensor([1, 2, 3]))
+    wanted = [each["target"] for part in (one, other) for each in part.facts()]
+    assert [each["target"] for each in Explanation.concat([one, other]).facts()] == wanted
+
+
+def test_what_parts_do_not_share_is_left_out():
+    joined = Explanation.concat(
+        [full(), full(seed=12, stderr=None, method="other", options={"rho": 1.0, "samples": 8})]
+    )
+    assert (joined.seed, joined.stderr, joined.method, joined.options) == (None, None, "", {"rho": 1.0})
+    assert len(joined.map) == 6
+    with pytest.raises(ValueError, match="one shape, got maps of"):
+        Explanation.concat([full(), Explanation(map=torch.zeros(3, 4))])
+    with pytest.raises(ValueError, match="got none"):
+        Explanation.concat([])
+
+
+def test_the_text_of_a_long_batch_costs_no_more_than_that_of_ten(monkeypatch):
+    sizes = []
+    kept = Explanation.kept.fget
+    monkeypatch.setattr(Explanation, "kept", property(lambda self: sizes.append(len(self)) or kept(self)))
+    repr(Explanation(map=torch.ones(5000, 2), source=InputSource(inputs=(torch.ones(5000, 2),))))
+    assert max(sizes) <= 10

@@ -4,31 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, overload
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
-from moreaugrad import validate
 from moreaugrad.data.frames import list_sources
 from moreaugrad.data.images import read_image
+from moreaugrad.data.sources import STDIN
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.options import make_method
+from moreaugrad.model.devices import Device, device_of
 from moreaugrad.model.inputs import read_output
-from moreaugrad.models import load_model
-from moreaugrad.models.classes import Contrast, Ranked, Wanted, choose_classes, find_class, number_targets, one_each
-from moreaugrad.models.classifier import Classifier, read_labels
-from moreaugrad.models.custom import as_classifier
+from moreaugrad.models.classes import (
+    Contrast,
+    Ranked,
+    Wanted,
+    check_top,
+    choose_classes,
+    find_class,
+    number_targets,
+    one_each,
+)
+from moreaugrad.models.classifier import Classifier
+from moreaugrad.models.custom import Labels, Model, as_classifier, open_model
 from moreaugrad.results import Explanation
+from moreaugrad.source import Photo
 from moreaugrad.types import Images, Target, Watch, ignore_progress
 
-Model = str | nn.Module | Callable[..., Any]
-Device = str | torch.device | None
 Preprocess = Callable[[Image.Image], Tensor]
-Labels = str | Path | Sequence[str]
 NamedTarget = Target | str | list[str]
 
 
@@ -117,23 +125,28 @@ def explain(  # noqa: PLR0913
         >>> round(float(found.kept), 2)
         0.05
     """
-    _check_top(top, target, options)
-    network, names = _open_model(model, weights, labels, device)
+    check_top(top, target, options)
+    network, names = open_model(model, weights, labels, device)
+    photos: tuple[Photo, ...] = ()
     if against is not None:
         options["score"] = Contrast(find_class(against, names, "against"), options.get("score", "logit"))
     if isinstance(image, Tensor):
         made, x = make_method(method, network, options), image[None] if image.ndim == 3 else image
     else:
-        explainer = Explainer(as_classifier(network, preprocess, labels=names), method, options)
+        explainer = Explainer(
+            as_classifier(network, preprocess, labels=None if labels is None else names), method, options
+        )
         made, network = explainer.method, explainer.classifier
-        x = _stack([explainer.read(each)[0] for each in list_sources(image, frames)])
-    place = _device_of(network, device)
+        read = [explainer.read(each) for each in list_sources(image, frames)]
+        x, photos = _stack([each for each, _ in read]), tuple(photo for _, photo in read)
+    place = device_of(network, device)
     x = x if place is None else x.to(place)
     wanted = [number_targets(target, names)] if top is None else [[Ranked(i + 1)] * len(x) for i in range(top)]
     if top is not None or against is not None:
         wanted = [_choose(made, x, one_each(each, len(x))) for each in wanted]
-    found = [made.explain(x, each, show_progress=show_progress) for each in wanted]
-    return found[0] if top is None else found
+    found = [found for each in wanted for found in made.explain_path(x, each, show_progress=show_progress)]
+    found = [with_photos(each, photos, names) for each in found]
+    return found if made.several is not None or top is not None else found[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +156,26 @@ class Record:
     key: str  # the name of the image
     explanation: Explanation | None = None  # of this one image, on the CPU
     error: str | None = None  # what went wrong, in one line
-    target: int | None = None  # the class that was explained; None for a model with one output
-    label: str | None = None  # the name of that class, where classes have names
     against: str | None = None  # the class that it was contrasted with
-    picture: Image.Image | None = None  # what the network saw: 8-bit RGB, of the size of the map
     seconds: float = 0.0  # shared equally among the images of a batch
     lengths: dict[str, float] = field(default_factory=dict)  # noise and displacement, also in 8-bit pixel values
+
+    @property
+    def target(self) -> int | None:
+        """The class that was explained; None for a model with one output."""
+        target = None if self.explanation is None else self.explanation.target
+        return int(target[0]) if isinstance(target, Tensor) else None
+
+    @property
+    def label(self) -> str | None:
+        """The name of that class, where classes have names."""
+        return None if self.explanation is None else self.explanation.labels[0]
+
+    @property
+    def picture(self) -> Image.Image | None:
+        """What the network saw: 8-bit RGB, of the size of the map."""
+        source = None if self.explanation is None else self.explanation.source
+        return source.photos[0].crop if source is not None and source.photos else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,9 +196,16 @@ class Explainer:
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", make_method(self.name, self.classifier, self.options))
 
-    def read(self, source: Any) -> tuple[Tensor, Image.Image]:
-        """A path, a PIL image or an array: the tensor (C, H, W) that the network sees, and the same as a picture."""
-        return self.classifier.preprocess_and_crop(read_image(source))
+    def read(self, source: Any) -> tuple[Tensor, Photo]:
+        """A path, a PIL image or an array: the tensor (C, H, W) that the network sees, and the photo it is part of."""
+        if isinstance(source, str | Path) and Path(source) == STDIN:
+            source = read_image(source)  # it can be read only once
+        original = read_image(source)
+        x, crop = self.classifier.preprocess_and_crop(original)
+        region = self.classifier.view.region(original.size)
+        file = Path(source).resolve() if isinstance(source, str | Path) else None
+        read = partial(read_image, source if file is None else file)
+        return x, Photo(size=original.size, region=region, crop=crop, read=read, file=file)
 
     def __call__(
         self,
@@ -188,26 +222,26 @@ class Explainer:
             raise ValueError("a record holds one map per image, got a list of eta or sparsity; give one value")
         targets = target if isinstance(target, Sequence) else [target] * len(sources)
         found: dict[int, Record] = {}
-        groups: dict[Any, dict[int, Tensor]] = {}
-        pictures = {}
+        groups: dict[Any, dict[int, tuple[Tensor, Photo]]] = {}
         for place, (key, source) in enumerate(sources):
             try:
-                x, pictures[place] = self.read(source)
-                groups.setdefault((x.shape, targets[place] is None), {})[place] = x
+                x, photo = self.read(source)
+                groups.setdefault((x.shape, targets[place] is None), {})[place] = x, photo
             except Exception as error:
                 found[place] = Record(key, error=describe_error(error))
         for rows in groups.values():
-            some = [(sources[place][0], x, targets[place]) for place, x in rows.items()]
+            some = [(sources[place][0], *row, targets[place]) for place, row in rows.items()]
             found |= zip(rows, self._explain_rows(some, watch), strict=True)
-        return [replace(found[place], picture=pictures.get(place)) for place in range(len(sources))]
+        return [found[place] for place in range(len(sources))]
 
-    def _explain_rows(self, rows: Sequence[tuple[str, Tensor, Wanted]], watch: Watch) -> list[Record]:
+    def _explain_rows(self, rows: Sequence[tuple[str, Tensor, Photo, Wanted]], watch: Watch) -> list[Record]:
         """Records of images of one size; after an error one by one, to find out which image caused it."""
-        keys, xs, targets = zip(*rows, strict=True)
+        keys, xs, photos, targets = zip(*rows, strict=True)
         began = perf_counter()
         try:
             x = _stack(xs)
-            whole = self.method.explain(x, _choose(self.method, x, targets), callback=watch).cpu()
+            whole = self.method.explain(x, _choose(self.method, x, targets), callback=watch)
+            whole = with_photos(whole.cpu(), photos)
         except Exception as error:
             if len(rows) == 1:
                 return [Record(keys[0], error=describe_error(error))]
@@ -216,8 +250,6 @@ class Explainer:
         return [self._record(key, x[i : i + 1], whole[i], seconds) for i, key in enumerate(keys)]
 
     def _record(self, key: str, x: Images, one: Explanation, seconds: float) -> Record:
-        target = int(one.target[0]) if isinstance(one.target, Tensor) else None
-        label = None if target is None else self.classifier.label(target)
         pixel = 255 * self.classifier.std.cpu()
         lengths: dict[str, float] = {}
         if self.method.noise is not None:
@@ -226,19 +258,19 @@ class Explainer:
         if isinstance(one.delta, Tensor):
             delta = one.delta[0]
             lengths |= {"delta_norm": float(delta.norm()), "delta_norm_8bit": float((delta * pixel).norm())}
-        found = Record(key, one, target=target, label=label, seconds=seconds, lengths=lengths)
-        if not isinstance(self.method.score, Contrast):
-            return found
-        other = self.method.score.against
-        return replace(found, against=self.classifier.label(other) or f"class {other}")
+        score = self.method.score
+        against = None
+        if isinstance(score, Contrast):
+            against = self.classifier.label(score.against) or f"class {score.against}"
+        return Record(key, one, against=against, seconds=seconds, lengths=lengths)
 
 
-def best_device(device: Device) -> torch.device:
-    """The device asked for; for None or "auto" a GPU if there is one: of CUDA, else of Apple, else of Intel."""
-    if device in (None, "auto"):
-        there = {"cuda": torch.cuda, "mps": torch.backends.mps, "xpu": torch.xpu}
-        device = next((name for name, backend in there.items() if backend.is_available()), "cpu")
-    return validate.device(device)
+def with_photos(found: Explanation, photos: tuple[Photo, ...], names: Sequence[str] | None = None) -> Explanation:
+    """An explanation that knows the photos its inputs were made from, and the names of the classes."""
+    if found.source is None:
+        return found
+    labels = found.source.labels if names is None else names
+    return replace(found, source=replace(found.source, photos=photos, labels=labels))
 
 
 def _choose(method: Method, x: Images, wanted: Sequence[Wanted]) -> list[int] | None:
@@ -257,33 +289,6 @@ def describe_error(error: BaseException) -> str:
     return text if isinstance(error, ValueError | TypeError | OSError) else f"{type(error).__name__}: {text}"
 
 
-def _open_model(
-    model: Model, weights: str | Path | None, labels: Labels | None, device: Device
-) -> tuple[Any, list[str] | None]:
-    """The network, loaded where it is a name, and the names of its classes."""
-    if isinstance(model, str):
-        loaded = load_model(model, weights, labels, best_device(device))
-        return loaded, loaded.labels
-    if weights is not None:
-        raise ValueError(
-            f"weights must be left out where the model is not a name, got weights={str(weights)!r} and "
-            f"{type(model).__name__}; load them: model.load_state_dict(...)"
-        )
-    names = getattr(model, "labels", None) if labels is None else read_labels(labels)
-    return model, names
-
-
-def _check_top(top: Any, target: Any, options: Mapping[str, Any]) -> None:
-    if top is None:
-        return
-    validate.at_least("top", top, 1)
-    if target is not None:
-        raise ValueError(f"top and target exclude each other, got top={top} and target={target!r}; give one")
-    for name in ("eta", "sparsity"):
-        if isinstance(options.get(name), Sequence):
-            raise ValueError(f"{name} must be one number where top is given, got {options[name]!r}")
-
-
 def _stack(rows: Sequence[Tensor]) -> Tensor:
     if not rows:
         raise ValueError("image must be an image or a list of at least one, got an empty list")
@@ -293,15 +298,3 @@ def _stack(rows: Sequence[Tensor]) -> Tensor:
             "explain them one by one"
         )
     return torch.stack(list(rows))
-
-
-def _device_of(network: Any, asked: Device) -> torch.device | None:
-    """Where the network is; it belongs to the caller, so it is not moved."""
-    tensor = next(network.parameters(), next(network.buffers(), None)) if isinstance(network, nn.Module) else None
-    if tensor is None:
-        return None if asked is None else validate.device(asked)
-    if asked is not None and validate.device(asked).type != tensor.device.type:
-        raise ValueError(
-            f"device must be where the model is, {tensor.device}, got {str(asked)!r}; move it: model.to(...)"
-        )
-    return tensor.device

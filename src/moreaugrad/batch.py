@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -65,6 +65,16 @@ def take_rows(whole: Record, which: Tensor) -> Record:
     """The record of some of the images."""
     some: Record = _change(whole, lambda got: got[which])
     return some
+
+
+def join_rows(values: Sequence[Any]) -> Any:
+    """A field of several records: tensors, or tuples of them, one below the other; else what all agree on, or None."""
+    kinds = {type(value) for value in values}
+    if kinds == {Tensor}:
+        return torch.cat(list(values))
+    if kinds == {tuple} and all(isinstance(part, Tensor) for value in values for part in value):
+        return tuple(map(torch.cat, zip(*values, strict=True)))
+    return values[0] if Tensor not in kinds and all(value == values[0] for value in values) else None
 
 
 def _change(record: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -20,7 +20,7 @@ from torch import Tensor
 from moreaugrad import limits
 
 FORMAT = "moreaugrad.explanation"
-VERSION = 1  # raise it when an older reader would misread the file
+VERSION = 2  # raise it when an older reader would misread the file
 
 
 def with_ending(path: str | os.PathLike[str], *endings: str) -> Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
@@ -13,12 +14,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad.batch import relative_error
-from moreaugrad.files import read_npz, with_ending, write_npz
+from moreaugrad import wording
+from moreaugrad.batch import join_rows, relative_error
+from moreaugrad.files import pack_npz, read_npz, with_ending, write_npz
+from moreaugrad.source import InputSource
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from moreaugrad.plotting.explanation import Drawing
+    from moreaugrad.plotting.pictures import Picture
 
 Maps: TypeAlias = Images | tuple[Tensor, ...]  # a tuple where the inputs were one
 Option: TypeAlias = str | float | int | None
@@ -34,8 +40,8 @@ else:
     PerImageOrNone, FlagsOrNone, CountsOrNone = PerImage | None, Flags | None, Counts | None
     CoarseOrNone = Float[Tensor, "n *coarse"] | None
 
-KNOWN = 0.3  # largest relative error of a map that counts as known: maps of two seeds have a cosine near 0.9
 _LISTED = 10  # images in the text of a result
+_NUMBERS = ("score", "envelope", "eta", "residual", "relative_error", "converged", "gradients", "kept", "pixels_kept")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,6 +66,7 @@ class Explanation:
         coarse: the map at the resolution of the layer it was read from (N, h, w).
         seed: of the noise.
         method, options: name of the method and the options it ran with.
+        source: the inputs, the photos they were made from and the names of the classes, for drawing.
 
     Example:
         >>> found = mg.MoreauGrad(net, rho=0.1).explain(x)
@@ -83,6 +90,12 @@ class Explanation:
     seed: int | None = None
     method: str = ""
     options: Mapping[str, Option] = field(default_factory=dict)
+    source: InputSource | None = None
+
+    @property
+    def labels(self) -> list[str | None]:
+        """Name of the class that was explained in each image, None where it has none."""
+        return [None if self.source is None else self.source.label(each) for each in self._targets()]
 
     @property
     def relative_error(self) -> PerImageOrNone:
@@ -104,6 +117,11 @@ class Explanation:
         """Share of the pixels with a channel that is not zero (N,); of the entries where there are no pixels."""
         return _share([(part != 0).any(1) if part.ndim == 4 else part != 0 for part in _parts(self.map)])
 
+    @property
+    def finite(self) -> Flags:
+        """Whether the map holds neither NaN nor infinity, (N,)."""
+        return torch.cat([part.isfinite().flatten(1) for part in _parts(self.map)], 1).all(1)
+
     def __len__(self) -> int:
         return len(_parts(self.map)[0])
 
@@ -112,28 +130,30 @@ class Explanation:
         target = self.target
         if isinstance(target, list) or (isinstance(target, Tensor) and target.numel() > 1):  # else one serves all
             target = target[rows]
-        return replace(replace(self, target=None)._with_tensors(lambda tensor: tensor[rows]), target=target)
+        some = replace(self, target=None)._with_tensors(lambda tensor: tensor[rows])
+        return replace(some, target=target, source=None if self.source is None else self.source.take(rows))
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        lines = [_heading(self)]
-        lines += [f"  {i}: {_line(self[i])}" for i in range(min(len(self), _LISTED))]
+        listed = enumerate(self[:_LISTED].facts())  # before any number is computed: a batch may be long
+        lines = [_heading(self), *(f"  {i}: {', '.join(wording.describe_map(each))}" for i, each in listed)]
         if len(self) > _LISTED:
             lines.append(f"  ... and {len(self) - _LISTED} more")
         return "\n".join(lines)
 
     def to(self, device: torch.device | str) -> Explanation:
         """A copy with every tensor on another device."""
-        return self._with_tensors(lambda tensor: tensor.to(device))
+        moved = self._with_tensors(lambda tensor: tensor.to(device))
+        return replace(moved, source=None if self.source is None else self.source.to(device))
 
     def cpu(self) -> Explanation:
         """A copy with every tensor on the CPU."""
         return self.to("cpu")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write one .npz without pickle, whole or not at all. Half precisions are stored as float32.
+        """Write one .npz without pickle, whole or not at all. Half precisions become float32, images 8-bit RGB.
 
         Args:
             path: file to write; `.npz` is added where it is missing.
@@ -141,7 +161,20 @@ class Explanation:
         Returns:
             The path of the file.
         """
-        return write_npz(with_ending(path, ".npz"), vars(self))
+        return write_npz(with_ending(path, ".npz"), self._stored())
+
+    def to_bytes(self) -> bytes:
+        """The content of the file that `save` writes, for an archive or a database.
+
+        Returns:
+            The bytes; equal results give equal bytes.
+
+        Example:
+            >>> mg.Explanation(map=torch.zeros(1, 3, 8, 8)).to_bytes()[:2]
+            b'PK'
+        """
+        pack_npz(handle := BytesIO(), self._stored())
+        return handle.getvalue()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Explanation:
@@ -162,41 +195,146 @@ class Explanation:
             torch.Size([1, 3, 8, 8])
         """
         found = Path(path)
-        return cls(**read_npz(found if found.is_file() else with_ending(path, ".npz")))
+        values = read_npz(found if found.is_file() else with_ending(path, ".npz"))
+        inputs = values.pop("source_inputs", None)
+        source = None if inputs is None else InputSource.restore(values["source"], inputs)
+        return cls(**values | {"source": source})
 
-    def show(self, image: Any = None, signed: bool = False, index: int = 0) -> Figure:
-        """Draw one image: the input if given, its map, and an overlay of both.
+    def show(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        index: int = 0,
+        image: Any = None,
+        whole: bool = False,
+        signed: bool = False,
+        names: Sequence[Any] | None = None,
+        kind: str | Sequence[str | None] | None = None,
+    ) -> Figure:
+        """Draw one image, its map, and an overlay of both; other inputs by their kind.
+
+        A notebook shows the figure at once. In a script it is returned, and opens with `plt.show()` where pyplot was
+        imported before; with a `path` it is saved.
 
         Args:
-            image: the picture as the model saw it, before normalisation: RGB, of the map's height and width; a
-                batch (N, 3, H, W) is indexed. None: the map alone.
-            signed: draw the sum over the channels in red and blue instead of the sum of absolute values.
+            path: file to write, .png, .pdf or .svg; None: only shown.
             index: which image of the batch.
+            image: another picture than the one that was explained: a path, PIL image, array (H, W, 3) or tensor
+                (3, H, W) in [0, 1]; a batch (N, 3, H, W) is indexed. It is as the model saw it, or an original that
+                the model's preprocessing can cut.
+            whole: draw on the whole photo instead of the part that the model saw.
+            signed: draw the sum over the channels in red and blue instead of the sum of absolute values.
+            names: of the columns of a row, or the tokens of a text; for several inputs a list with one entry each.
+            kind: "image" (C, H, W), "film" (C, T, H, W), "signal" (C, T), "tokens" (T, D) or "row"; None: by shape.
 
         Returns:
-            A matplotlib figure; maps without pixels (table rows, token embeddings) are drawn as bars.
+            A matplotlib figure.
 
         Example:
-            >>> figure = mg.Explanation(map=torch.rand(2, 3, 8, 8)).show(torch.rand(3, 8, 8), index=1)
+            >>> figure = mg.explain(net, photo, "gradient").show("map.png")
             >>> [axes.get_title() for axes in figure.axes[:3]]
             ['input', 'map', 'overlay']
+            >>> row = mg.Explanation(map=torch.tensor([[0.1, -0.7]]))
+            >>> figure = row.show(names=["age", "income"], signed=True)
         """
-        from moreaugrad.plotting import pictures  # on use: results can be computed without matplotlib
+        from moreaugrad.plotting import display, explanation, pictures  # on use: results need no matplotlib
 
+        photos = () if self.source is None else self.source.photos
+        file = None if path is None else display.check_path(path, [each.file for each in photos])
+        if isinstance(image, Tensor) and image.ndim == 4:
+            image = image[index]
+        drawing = explanation.Drawing(image=image, whole=whole, signed=signed, names=names, kind=kind)
+        figure = self._draw(index, drawing)
+        if file is None:
+            display.present(figure)
+        else:
+            pictures.write(figure, file)
+        return figure
+
+    def _repr_png_(self) -> bytes:
+        """What a notebook shows for a cell that ends in an explanation: its first images."""
+        from moreaugrad.plotting import explanation
+
+        several = len(self) > 1 and isinstance(self.map, Tensor) and self.map.ndim == 4
+        return (self._draw_batch() if several else self._draw(0, explanation.Drawing()))._repr_png_()
+
+    def _draw(self, index: int, drawing: Drawing) -> Picture:
         one = self[index]
-        parts = _parts(one.map)
-        if len(parts) > 1:
-            raise ValueError(
-                f"show draws the map of one input, got a tuple of {len(parts)}; "
-                "draw each with moreaugrad.plotting.pictures.panel or bars"
-            )
-        title = " \N{MIDDLE DOT} ".join([self.method or "map", *_facts(one)])
-        if parts[0].ndim == 4:
-            batched = isinstance(image, Tensor) and image.ndim == 4
-            return pictures.panel(image[index] if batched else image, parts[0][0], title, signed)
-        if image is not None:
-            raise ValueError(f"an image needs a map (N, C, H, W), got {tuple(parts[0].shape)}; call show() without it")
-        return pictures.bars(parts[0][0], title, signed)
+        title = " \N{MIDDLE DOT} ".join([self.method or "map", *wording.describe_image(one.facts()[0])])
+        return drawing.draw(_parts(one.map), one.source, title)
+
+    def _draw_batch(self) -> Picture:
+        from moreaugrad.plotting.explanation import MOST_TILES, draw_batch
+
+        some = self[:MOST_TILES]
+        names = [wording.describe_image(each)[0] for each in some.facts()]
+        return draw_batch(some.map, some.source, names, _heading(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is known, as plain numbers and text that JSON takes; without the maps.
+
+        Returns:
+            `method`, `seed`, `shape`, `options`, and `images`: a dictionary each with `target`, `label`, `score`,
+            `kept`, `relative_error` and the other fields. What is not known, NaN and infinity are None.
+
+        Example:
+            >>> found = mg.Gradient(net).explain(x, target=3).to_dict()
+            >>> found["method"], found["images"][1]["target"], found["images"][1]["kept"]
+            ('Gradient', 3, 1.0)
+        """
+        shape = [list(part.shape[1:]) for part in _parts(self.map)]
+        images = [{name: _plain(value) for name, value in each.items()} for each in self.facts()]
+        options = {name: _plain(value) for name, value in self.options.items()}
+        whole = {"method": self.method, "seed": self.seed, "shape": shape if isinstance(self.map, tuple) else shape[0]}
+        return whole | {"options": options, "images": images}
+
+    @classmethod
+    def concat(cls, parts: Iterable[Explanation]) -> Explanation:
+        """Join explanations of several batches, in their order.
+
+        Args:
+            parts: explanations whose maps have one shape.
+
+        Returns:
+            One Explanation of all images. What only some parts know, or know differently (such as a seed), is left out.
+
+        Raises:
+            ValueError: there are no parts, or their maps differ in shape.
+
+        Example:
+            >>> method = mg.Gradient(net)
+            >>> len(mg.Explanation.concat([method.explain(x), method.explain(x[:1])]))
+            3
+        """
+        every = list(parts)
+        shapes = {str([tuple(part.shape[1:]) for part in _parts(each.map)]) for each in every}
+        if len(shapes) != 1:
+            came = f"maps of {', '.join(sorted(shapes))}" if shapes else "none"
+            raise ValueError(f"parts must be explanations whose maps have one shape, got {came}; keep them in a list")
+        values = {
+            name: join_rows([getattr(each, name) for each in every]) for name in vars(every[0]) if name != "target"
+        }
+        shared = dict(each for each in every[0].options.items() if all(each in one.options.items() for one in every))
+        values |= {"target": _join_targets(every), "method": values["method"] or "", "options": shared}
+        sources = [each.source for each in every if each.source is not None]
+        return cls(**values | {"source": InputSource.join(sources) if len(sources) == len(every) else None})
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The numbers of each image by name, as `to_dict` has them, but with NaN and infinity."""
+        columns: dict[str, list[Any]] = {"target": self._targets(), "label": self.labels}
+        for name in (*_NUMBERS, "finite"):
+            values = getattr(self, name)
+            columns[name] = [None] * len(self) if values is None else values.tolist()
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def _targets(self) -> list[Any]:
+        """What was explained in each image."""
+        found = self.target.tolist() if isinstance(self.target, Tensor) else self.target
+        many = isinstance(found, list)
+        return [found[0 if len(found) == 1 else i] if many else found for i in range(len(self))]
+
+    def _stored(self) -> dict[str, Any]:
+        return vars(self) | ({} if self.source is None else self.source.store(self._targets()))
 
     def _row(self, index: SupportsIndex) -> slice:
         try:
@@ -225,6 +363,18 @@ def _share(flags: list[Tensor]) -> PerImage:
     return rows.count_nonzero(1) / rows.shape[1]
 
 
+def _join_targets(parts: Sequence[Explanation]) -> Target:
+    if all(isinstance(each.target, Tensor) for each in parts):
+        return torch.cat([each.target.reshape(-1).expand(len(each)) for each in parts])
+    same = not any(isinstance(each.target, Tensor | list) or each.target != parts[0].target for each in parts)
+    return parts[0].target if same else [target for each in parts for target in each._targets()]
+
+
+def _plain(value: Any) -> Any:
+    """As strict JSON has it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _heading(result: Explanation) -> str:
     shapes = " and ".join(str(tuple(part.shape[1:])) for part in _parts(result.map))
     by = f" by {result.method}" if result.method else ""
@@ -234,48 +384,3 @@ def _heading(result: Explanation) -> str:
         cost = f", {most if least == most else f'{least} to {most}'} gradients each"
     seed = "" if result.seed is None else f", seed {result.seed}"
     return f"Explanation{by}: {len(result)} x {shapes}{cost}{seed}"
-
-
-def _facts(one: Explanation) -> list[str]:
-    """What is known about one image and its map, in a few words each."""
-    found = []
-    if one.target is not None:
-        target = one.target.item() if isinstance(one.target, Tensor) else one.target
-        found.append(f"target {target[0] if isinstance(target, list) else target}")
-    if one.score is not None:
-        found.append(f"score {one.score.item():.4g}")
-    entries, pixels = (f"{100 * share.item():.3g} %" for share in (one.kept, one.pixels_kept))
-    found.append(f"keeps {entries} of the entries" + (f" ({pixels} of the pixels)" if pixels != entries else ""))
-    return found
-
-
-def describe_accuracy(one: Explanation) -> list[str]:
-    """How well the map of one image is known, in words, with a warning where it is not."""
-    if one.relative_error is None:
-        error = 0.0
-        found = []
-    else:
-        error = one.relative_error.item()
-        found = [f"known to within {100 * error:{'.0f' if error > 0.1 else '.2g'}} %"]
-    if error > KNOWN:
-        return [f"{found[0]} only: another seed gives another map; spend more gradients"]
-    if math.isnan(error):
-        return ["how well it is known was not measured; spend more gradients"]
-    if one.converged is not None and not one.converged.item():
-        found.append("not converged; spend more gradients")
-    return found
-
-
-def _line(one: Explanation) -> str:
-    found = _facts(one)
-    if one.eta is not None and one.eta.item() > 0:
-        found.append(f"eta {one.eta.item():.3g}")
-    found += describe_accuracy(one)
-    if not all(bool(part.isfinite().all()) for part in _parts(one.map)):
-        found.append("the map holds NaN or infinity")
-    if not one.kept.any():
-        sparse = one.eta is not None and one.eta.item() > 0
-        why = "eta is above every gradient entry; lower it or use sparsity="
-        other = "the score does not change with the input, or the penalty of a mask outweighs it"
-        found.append(f"all zero: {why if sparse else other}")
-    return ", ".join(found)

@@ -82,6 +82,7 @@ def test_ball_and_shapes(name, dtype):
     attack = make(name, net)
     found = attack.perturb(x)
     assert isinstance(found, mg.AttackResult)
+    assert "tensor" not in f"{found} {found!r}"
     assert found.x.shape == x.shape
     assert found.x.dtype == dtype
     assert not found.x.requires_grad

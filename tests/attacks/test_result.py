@@ -37,3 +37,18 @@ def test_strongest_never_takes_an_attack_that_failed():
     assert not none.success.any()
     alone, _ = mg.strongest_attack([good])
     assert torch.equal(alone.x, good.x)
+
+
+def test_a_printed_result_tells_successes_and_sizes_instead_of_tensors():
+    x = torch.zeros(3, 1, 2, 2)
+    numbers = torch.tensor([0.25, 0.5, 0.75])
+    found = mg.AttackResult(
+        *(x, torch.tensor([True, False, True]), torch.tensor([True, True, True]), numbers),
+        *(torch.stack([numbers + 1, numbers]), torch.tensor([1200, 1200, 1200]), torch.zeros(3).long()),
+        *(2 * numbers, numbers, 255 * numbers, torch.full((3,), 8.0)),
+    )
+    for words in ("success on 2 of 3", "kept for 3", "1 (0.5 to 1.5)", "8-bit steps 128 (63.8 to 191) and 8"):
+        assert words in str(found)
+    assert "1,200 gradients" in str(found)
+    assert "tensor" not in str(found) + repr(found)
+    assert len(repr(found).splitlines()) == 1

@@ -22,6 +22,7 @@ SMALL = {
     "cost": "--photos 1 --repeats 1 --methods gradient,gradcam",
     "derivative": "--photos 1 --steps 2 --modes frozen --reference 1x2",
     "waiting": "--qualities fast --budget-of fast=16",
+    "kill_resume": "--files 8 --kills 1 --broken 4",
 }
 DATA = {
     "quality",
@@ -36,7 +37,7 @@ DATA = {
     "derivative",
 }
 
-SLOW = {"derivative", "quality"}  # several processes, or many gradients
+SLOW = {"derivative", "kill_resume", "quality"}  # several processes, or many gradients
 
 
 def test_every_benchmark_has_a_small_version():

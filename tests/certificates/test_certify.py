@@ -342,6 +342,9 @@ def test_the_paragraph_is_honest():
     assert "VACUOUS" not in str(found)
     assert found.at(5.0).vacuous
     assert "VACUOUS" in str(found.at(5.0))
+    assert "VACUOUS" in repr(found.at(5.0))
+    assert f"at least {found.topk.overlap} of the top 2" in repr(found)
+    assert "tensor" not in repr(found)
 
 
 def _bad(**options):

@@ -1,27 +1,16 @@
 """The command line: files, JSON lines, exit codes, and one line on stderr for every failure."""
 
-import errno
 import json
-import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
-import time
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
-import numpy as np
 import pytest
-import small_network
-import torch
 from PIL import Image
 
 from moreaugrad import METHODS, Explanation, __version__
-from moreaugrad.api import Explainer
-from moreaugrad.cli.app import main
-from moreaugrad.cli.results_folder import ResultsFolder
 
 RUN = "from moreaugrad.cli.app import main; main()"
 LINEAR = ["--model", "own_small:Linear"]
@@ -178,99 +167,6 @@ def records(out: str = "maps") -> list[dict]:
     return [json.loads(line) for line in Path(out, "results.jsonl").read_text().splitlines()]
 
 
-def test_the_same_command_again_does_nothing_again_and_says_so(folder, run):
-    first = run("explain", "a.png", "b[1].png", *SMALL)
-    before = {path.name: path.stat().st_mtime_ns for path in Path("maps").glob("*.??[gz]")}
-    code, out, err = run("explain", "a.png", "b[1].png", *SMALL)
-    assert (code, err) == (0, "")
-    assert "2 of 2 are done already" in out
-    assert {path.name: path.stat().st_mtime_ns for path in Path("maps").glob("*.??[gz]")} == before
-    assert first[1].splitlines()[-1].startswith("2 done, ")
-    assert len(records()) == len({line["id"] for line in records()}) == 2
-
-
-def test_a_run_goes_on_where_another_stopped(folder, run):
-    run("explain", "a.png", "bad.png", *SMALL)
-    Image.new("RGB", (9, 9)).save("bad.png")  # fetched again
-    code, out, _ = run("explain", "a.png", "bad.png", "b[1].png", *SMALL, "--json")
-    assert code == 0
-    assert [json.loads(line)["key"] for line in out.splitlines()] == ["a", "bad", "b[1]"]  # one each, done or not
-    assert [line["key"] for line in records()] == ["a", "bad", "bad", "b[1]"]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        ["--target", "dog"],
-        ["--seed", "1"],
-        ["--sparsity", "0.5"],
-        ["--budget", "72"],
-        ["--weights", "other.pt"],
-        ["--model", "own_small:Moody"],
-    ],
-    ids=" ".join,
-)
-def test_other_options_give_other_files_under_a_number(folder, run, other):
-    network = small_network.Linear()
-    torch.save({"weight": network.weight + 0.1}, "other.pt")
-    base = {"--model": "own_small:Linear", "--budget": "64"}
-    for given in (base, base | dict([other]), base):
-        words = [word for pair in given.items() for word in pair]
-        assert run("explain", "a.png", *words)[0] == 0
-    first, second = records()
-    assert first["files"]["png"] == "a.sparse_moreau.png"
-    assert second["files"]["png"] == "a.sparse_moreau.2.png"
-    assert first["id"] != second["id"]
-
-
-def test_another_method_gives_files_of_its_own(folder, run):
-    run("explain", "a.png", *LINEAR, "--method", "gradient")
-    run("explain", "a.png", *LINEAR, "--method", "smoothgrad")
-    assert {path.name for path in Path("maps").glob("*.npz")} == {"a.gradient.npz", "a.smoothgrad.npz"}
-
-
-def test_a_file_is_known_by_its_place_and_its_content(folder, run):
-    for place, seed in (("x", 0), ("y", 0), ("z", 1)):
-        Path(place).mkdir()
-        pixels = np.random.default_rng(seed).integers(0, 256, (12, 10, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(f"{place}/a.png")
-        run("explain", place, *LINEAR, "--method", "gradient")
-    assert [line["files"]["npz"] for line in records()] == [f"a.gradient{end}.npz" for end in ("", ".2", ".3")]
-    os.utime("x/a.png", (0, 0))
-    shutil.copy("z/a.png", "y/a.png")
-    run("explain", "x", "y", *LINEAR, "--method", "gradient")  # the first was touched, the second changed
-    assert [line["file"] for line in records()] == ["x/a.png", "y/a.png", "z/a.png", "y/a.png"]
-    Path("moved").mkdir()
-    for place in ("maps", "x", "own_small.py"):
-        Path(place).rename(f"moved/{place}")
-    os.chdir("moved")
-    assert "1 of 1 are done already" in run("explain", "x", *LINEAR, "--method", "gradient")[1]
-
-
-def test_a_changed_mask_network_is_another_option(folder):
-    """The option names a file: what counts is what the file holds."""
-    from moreaugrad.cli.jobs import describe_run
-    from moreaugrad.models.custom import as_classifier
-
-    Path("layer").write_text("one")
-    explainer = Explainer(as_classifier(small_network.Linear().eval()), "integrated_gradients", {})
-    first = describe_run(explainer)
-    object.__setattr__(explainer.method, "rule", "layer")
-    second = describe_run(explainer)
-    Path("layer").write_text("two")
-    assert len({json.dumps(each) for each in (first, second, describe_run(explainer))}) == 3
-
-
-def test_no_resume_explains_again_into_the_same_files(folder, run):
-    run("explain", "a.png", *SMALL)
-    Path("maps/a.sparse_moreau.npz").write_bytes(b"old")
-    code, out, _ = run("explain", "a.png", *SMALL, "--no-resume")
-    assert code == 0
-    assert "1 done" in out
-    assert float(Explanation.load("maps/a.sparse_moreau.npz").kept) > 0
-    assert len({line["id"] for line in records()}) == 1
-
-
 @pytest.mark.parametrize(
     ("given", "endings"),
     [
@@ -289,96 +185,6 @@ def test_only_the_files_that_were_asked_for_are_written(folder, run, given, endi
     if "json" in endings:
         assert json.loads(Path("maps/a.sparse_moreau.json").read_text()) == line
     assert "1 of 1 are done already" in run("explain", "a.png", *SMALL, *given)[1]
-
-
-def test_a_full_disk_stops_the_run_with_one_line_and_it_can_be_resumed(folder, run, monkeypatch):
-    for number in range(6):
-        shutil.copy("a.png", f"copy{number}.png")
-    write, files = Path.write_bytes, []
-
-    def write_bytes(path, content):
-        files.append(path)
-        if len(files) > 5:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(path, content)
-
-    monkeypatch.setattr(Path, "write_bytes", write_bytes)
-    code, _, err = run("explain", *sorted(map(str, folder.glob("copy*"))), *SMALL)
-    assert code == 1
-    assert len(err.splitlines()) == 1
-    assert all(word in err for word in ("copy2.png", "maps", "No space left", "2 done", "4 of 6 left", "same command"))
-    assert len(files) == 6
-    monkeypatch.undo()
-    monkeypatch.chdir(folder)
-    assert run("explain", *sorted(map(str, folder.glob("copy*"))), *SMALL)[0] == 0
-    assert len(records()) == 6
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["map", "line"])
-def test_an_interruption_is_one_line_and_leaves_whole_results(folder, run, monkeypatch, number, moment):
-    """While a map is computed, or in the middle of writing, which is finished first."""
-    owner, name = (Explainer, "__call__") if moment == "map" else (ResultsFolder, "_write")
-    original, calls = getattr(owner, name), []
-
-    def interrupt(*args, **options):
-        calls.append(args)
-        if len(calls) == 2:
-            os.kill(os.getpid(), number)
-        return original(*args, **options)
-
-    monkeypatch.setattr(owner, name, interrupt)
-    before = signal.getsignal(number)
-    code, _, err = run("explain", "a.png", "b[1].png", "missing.png", *SMALL)
-    assert signal.getsignal(number) is before
-    assert code == 130
-    assert len(err.splitlines()) == 1
-    done = 1 if moment == "map" else 2
-    assert all(word in err for word in ("interrupted", f"{done} done", f"{3 - done} of 3 left", "maps", "same command"))
-    assert len(records()) == len(list(Path("maps").glob("*.npz"))) == done
-    assert "a" in Path("maps/index.html").read_text()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize(
-    ("files", "kills"), [(12, 2), pytest.param(60, 8, marks=pytest.mark.slow)], ids=["few", "many"]
-)
-def test_killed_runs_lose_and_double_nothing(folder, files, kills):
-    """Killed at random moments, the last time two at once; then two finish. Maps have the bytes of a whole run."""
-    numbers = np.random.default_rng(0)
-    Path("photos").mkdir()
-    for number in range(files):
-        Image.fromarray(numbers.integers(0, 256, (9, 9, 3), dtype=np.uint8)).save(f"photos/p{number}.png")
-
-    def start(out: str) -> int:
-        child = os.fork()
-        if not child:
-            torch.set_num_threads(1)  # the threads of the parent are not here
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            try:
-                main(["explain", "photos", *LINEAR, "--method", "gradient", "--out", out, "--quiet"])
-            except SystemExit as stop:
-                os._exit(int(stop.code or 0))
-            os._exit(99)
-        return child
-
-    assert os.waitstatus_to_exitcode(os.waitpid(start("whole"), 0)[1]) == 0
-    for attempt in range(kills):
-        children = [start("maps") for _ in range(1 + (attempt == kills - 1))]
-        before = len(list(Path("maps").glob("*.npz")))
-        wanted = min(files - 2, before + files // (kills + 1))
-        while len(list(Path("maps").glob("*.npz"))) < wanted:
-            time.sleep(0.001)
-        time.sleep(numbers.uniform(0, 0.1))
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-    children = [start("maps") for _ in range(2)]
-    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0]
-    assert sorted(line["key"] for line in records()) == sorted(f"p{number}" for number in range(files))
-    maps = {path.name: path.read_bytes() for path in Path("maps").glob("p*")}
-    assert maps == {path.name: path.read_bytes() for path in Path("whole").glob("p*")}
-    assert len(maps) == 2 * files
 
 
 def test_an_index_that_is_not_ours_is_left_alone(folder, run):

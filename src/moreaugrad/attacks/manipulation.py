@@ -15,7 +15,7 @@ from moreaugrad import validate
 from moreaugrad.attacks.base import AttackedModel, Maps, predict_logits
 from moreaugrad.attacks.descent import Ball, Objective, StepRule
 from moreaugrad.attacks.map_attack import MapAttack, magnitude, mse, shares
-from moreaugrad.attacks.result import AttackResult, extend_result
+from moreaugrad.attacks.result import AttackResult, describe_range, extend_result
 from moreaugrad.metrics.similarity import pearson
 from moreaugrad.model.prepared import numerics
 from moreaugrad.model.score import make_score, pad
@@ -25,7 +25,7 @@ Planes = Float[Tensor, "n h w"]
 PIXELS, CLASSES = 224 * 224, 1000  # of the networks for which the weights are stated
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ManipulationResult(AttackResult):
     """An attacked input and how near its map came. Maps are |map| summed over channels and scaled to sum 1, (N, H, W).
 
@@ -46,6 +46,10 @@ class ManipulationResult(AttackResult):
     mse_before: PerImage = field(kw_only=True)
     pearson_target: PerImage = field(kw_only=True)
     pearson_clean: PerImage = field(kw_only=True)
+
+    def _say_more(self) -> str:
+        clean, wanted = describe_range(self.pearson_clean), describe_range(self.pearson_target)
+        return f"The maps correlate with the clean ones by {clean}, with the wanted ones by {wanted}."
 
 
 @dataclass(frozen=True, eq=False)

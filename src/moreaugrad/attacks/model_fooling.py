@@ -34,7 +34,7 @@ Pair = tuple[Images, Classes]
 FORM = "(x, y), images and their classes as two tensors, or an iterable of such pairs, as a DataLoader is"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ModelFoolingResult(AttackResult):
     """The fooled network, judged on the images of the validation, which are `x` and unchanged.
 
@@ -57,6 +57,9 @@ class ModelFoolingResult(AttackResult):
     ce: Float[Tensor, "updates"] = field(kw_only=True)
     accuracy_before: float = field(kw_only=True)
     accuracy_after: float = field(kw_only=True)
+
+    def _say_more(self) -> str:
+        return f"The accuracy of the network went from {self.accuracy_before:.3g} to {self.accuracy_after:.3g}."
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from moreaugrad import validate
 from moreaugrad.attacks.base import AttackedModel, predict_logits, read_classes
 from moreaugrad.attacks.descent import Ball, Objective, descend
 from moreaugrad.attacks.map_attack import MapAttack, magnitude, warn_if_flat
-from moreaugrad.attacks.result import AttackResult, extend_result
+from moreaugrad.attacks.result import AttackResult, describe_range, extend_result
 from moreaugrad.batch import total
 from moreaugrad.model.score import make_score
 from moreaugrad.model.smoothing import antithetic, independent_seed
@@ -27,7 +27,7 @@ MISSED = 2.0  # what another class than the target costs: more than a share or a
 SURE = 0.1  # a plain patch is left alone once the target has all but this of the probability
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PatchResult(AttackResult):
     """What a patch does; success: the model predicts the target.
 
@@ -44,6 +44,10 @@ class PatchResult(AttackResult):
     plain_x: Images | None = field(default=None, kw_only=True)
     plain_success: Flags | None = field(default=None, kw_only=True)
     plain_share: PerImage | None = field(default=None, kw_only=True)
+
+    def _say_more(self) -> str:
+        plain = "" if self.plain_share is None else f", of one that does not hide {describe_range(self.plain_share)}"
+        return f"Share of the target's map inside the patch: {describe_range(self.share)}{plain}."
 
 
 @dataclass(frozen=True, eq=False)

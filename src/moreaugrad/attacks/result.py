@@ -15,9 +15,9 @@ from moreaugrad.types import Counts, Flags, Images, PerImage
 Result = TypeVar("Result", bound="AttackResult")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class AttackResult:
-    """What an attack found, one entry for each of the N images.
+    """What an attack found, one entry for each of the N images; `print` says it in words.
 
     Where nothing valid was found, `success` is False and `x` is the input itself (plain noise returns its image).
 
@@ -56,6 +56,42 @@ class AttackResult:
     def success_rate(self) -> float:
         """The share of the images for which the attack succeeded."""
         return float(self.success.double().mean())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._count_successes()}, l2 {describe_range(self.l2)}>"
+
+    def __str__(self) -> str:
+        l2, linf, before, after, cost = map(
+            describe_range, (self.l2, self.linf, self.trace[0], self.objective, self.gradients)
+        )
+        steps = ""
+        if self.pixels_l2 is not None and self.pixels_linf is not None:
+            steps = f"; in 8-bit steps {describe_range(self.pixels_l2)} and {describe_range(self.pixels_linf)}"
+        lines = (
+            f"{type(self).__name__}: {self._count_successes()}; the prediction was kept for {int(self.kept.sum())}.",
+            f"The change has l2 length {l2}, and its largest entry is {linf}{steps}.",
+            f"The objective went from {before} to {after}; smaller is better for the attacker. {cost} gradients each.",
+            self._say_more(),
+        )
+        return "\n".join(filter(None, lines))
+
+    def _say_more(self) -> str:
+        """What the further fields of a subclass say."""
+        return ""
+
+    def _count_successes(self) -> str:
+        return f"success on {int(self.success.sum())} of {len(self.x)} image{'' if len(self.x) == 1 else 's'}"
+
+
+def describe_range(values: Tensor) -> str:
+    """The numbers of all images in a few letters: the mean, and the smallest and largest where they differ."""
+    found = values.double()
+    found = found[~found.isnan()]
+    if not len(found):
+        return "unknown"
+    numbers = [float(each) for each in (found.min(), found.mean(), found.max())]
+    least, mean, most = (f"{each:,.0f}" if abs(each) >= 1000 else f"{each:.3g}" for each in numbers)
+    return mean if least == most else f"{mean} ({least} to {most})"
 
 
 def extend_result(found: AttackResult, kind: type[Result], **more: Any) -> Result:

@@ -146,7 +146,7 @@ _GROUP_OF = {  # where each number is, by the names that stored reports use
 _KEYS = ("recipe", "assumption", "compared", "epsilon", "alpha", *(each for each in _GROUP_OF if each != "members"))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Certificate:
     """For every change of the input of l2 length at most epsilon, with probability 1 - alpha over the noise drawn here.
 
@@ -293,6 +293,10 @@ class Certificate:
         before, after = sizes > 0, support.sizes(other[None])[0] > 0
         lost = int((before & after).sum()) < support_survivors(sizes, self.change.budget + error)
         return lost or (error <= 1e-8 * self.change.norm and int((~before & after).sum()) > support.entrants)
+
+    def __repr__(self) -> str:
+        stay = f"at least {self.topk.overlap} of the top {self.topk.k} {self.topk.units} stay"
+        return f"<Certificate by {self.recipe}: up to epsilon {self.epsilon:g} {stay}{', VACUOUS' * self.vacuous}>"
 
     def __str__(self) -> str:
         words = self._explain_budget()

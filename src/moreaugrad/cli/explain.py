@@ -13,15 +13,14 @@ import warnings
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from io import BytesIO
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moreaugrad.cli.checks import check_method, choose_method, make_folder, refuse_missing
-from moreaugrad.cli.index_page import INDEX, write_index
+from moreaugrad.cli.index_page import write_index
 from moreaugrad.cli.jobs import Job, make_jobs
 from moreaugrad.cli.options import (
     OUTPUT,
@@ -94,7 +93,6 @@ def explain(  # noqa: PLR0913
     check_method(name, given)
     from moreaugrad.api import Explainer
     from moreaugrad.data.frames import split_frames
-    from moreaugrad.model.prepared import MANY
 
     make_folder(out)
     with Interruption() as interruption:
@@ -105,11 +103,8 @@ def explain(  # noqa: PLR0913
             named = set(map(as_path, images))
             mine = [path for path in paths if path in named or not folder.owns(path)]
             jobs = make_jobs(split_frames(mine) if frames else mine, wanted, explainer, out)
-            size = BATCH.get(classifier.device.type, 1)
-            if size > 1 and len(jobs) >= MANY and not explainer.method.once:
-                explainer = Explainer(classifier, name, {"compile": True} | given)
             run = FolderRun(folder, explainer, endings, terminal, interruption, again=not resume)
-            return run.explain(jobs, size)
+            return run.explain(jobs, BATCH.get(classifier.device.type, 1))
 
 
 def choose_endings(formats: str) -> list[str]:
@@ -147,8 +142,9 @@ class FolderRun:
             code, reason = SOME_FAILED, str(error)
         finally:
             gc.unfreeze()
-        with self.interruption.held(), suppress(OSError):
-            write_index(self.folder)
+        page = None
+        with self.interruption.held(), suppress(OSError):  # as when the disk is full
+            page = write_index(self.folder)
         counts = {"done": self.done, "failed": self.failed, "skipped (done before)": self.skipped}
         found = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "done")
         found += f", {time.perf_counter() - self.began:.1f} s"
@@ -158,7 +154,7 @@ class FolderRun:
             self.terminal.error(f"{reason}: {found}, {left} of {len(jobs)} left -> {self.folder.path}; {again}")
             return code
         if len(jobs) > self.failed or self.failed > 1:  # one image that failed has been told of
-            self.terminal.say(f"{found} -> {self.folder.path / INDEX}")
+            self.terminal.say(f"{found} -> {page or self.folder.path}")
         return ALL_DONE if not self.failed else NOTHING_DONE if self.failed == len(jobs) else SOME_FAILED
 
     def _skip_done(self, jobs: Sequence[Job]) -> list[Job]:
@@ -177,6 +173,10 @@ class FolderRun:
         self.terminal.result(json.dumps(self.folder.records[identity], ensure_ascii=False))
 
     def _work(self, jobs: Sequence[Job], size: int, total: int) -> None:
+        from moreaugrad.model.prepared import MANY
+
+        if size > 1 and len(jobs) >= MANY and not self.explainer.method.once:
+            self.explainer = replace(self.explainer, options={"compile": True} | dict(self.explainer.options))
         queue = deque(jobs)
         while queue:
             some = self._claim(queue, size)
@@ -217,7 +217,7 @@ class FolderRun:
                 self.folder.release(job.identity)
                 self.done, self.failed = self.done + (not record.error), self.failed + bool(record.error)
         except OSError as error:
-            raise _NotWritten(f"results of {job.file} cannot be written to {self.folder.path} ({error})") from error
+            raise _NotWritten(f"results of {job.file} cannot be written: {error.strerror or error}") from error
         self.terminal.result(json.dumps(line, ensure_ascii=False))
         if record.error is not None:
             self.terminal.error(f"{job.file}: {record.error}")
@@ -232,8 +232,7 @@ class _NotWritten(Exception):
 
 def draw(record: Record, method: str, endings: Sequence[str]) -> dict[str, bytes | None]:
     """The files of an explained image by their endings."""
-    from moreaugrad.files import pack_npz
-    from moreaugrad.plotting import pictures
+    from moreaugrad.plotting import display, pictures
 
     one = record.explanation
     assert one is not None
@@ -242,10 +241,9 @@ def draw(record: Record, method: str, endings: Sequence[str]) -> dict[str, bytes
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the method has warned of an all-zero map already
             figure = pictures.panel(record.picture, one.map[0], f"{record.key}, {method}: {describe(record)}")
-        found["png"] = pictures.to_png(figure)
+        found["png"] = display.to_png(figure)
     if "npz" in found:
-        pack_npz(stored := BytesIO(), vars(one))
-        found["npz"] = stored.getvalue()
+        found["npz"] = one.to_bytes()
     return found
 
 
@@ -271,7 +269,7 @@ def as_json(record: Record, file: str, explainer: Explainer) -> dict[str, Any]:
 
 def describe(record: Record) -> str:
     """What was explained, how much of the image the map keeps, and how well it is known."""
-    from moreaugrad.results import describe_accuracy
+    from moreaugrad.wording import describe_accuracy
 
     one = record.explanation
     assert one is not None
@@ -281,7 +279,7 @@ def describe(record: Record) -> str:
     if one.score is not None:
         parts.append(f"score {float(one.score):.3g}")
     parts.append(f"{100 * float(one.kept):.3g} % of entries, {100 * float(one.pixels_kept):.3g} % of pixels")
-    return ", ".join([*parts, *describe_accuracy(one)])
+    return ", ".join([*parts, *describe_accuracy(one.facts()[0])])
 
 
 def _number(value: Any) -> float | bool | None:

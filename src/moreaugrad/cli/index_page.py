@@ -18,8 +18,9 @@ from typing import Any
 from moreaugrad.cli.results_folder import Record, ResultsFolder
 
 INDEX = "index.html"
-SIDE = 150  # pixels of a tile in a thumbnail
+SIDE = 144  # pixels of a tile in a thumbnail; a multiple of 16, so that JPEG mixes no colours of two tiles
 SHOWN = ("input", "overlay")
+MOST = 1500  # thumbnails, about 11 kB each; the page loads further pictures from their files
 FIELDS = (
     *("id", "key", "file", "model", "method", "target", "label", "score", "entries_kept", "pixels_kept"),
     *("relative_error", "converged", "seconds", "files", "error"),
@@ -42,8 +43,8 @@ def write_index(folder: ResultsFolder) -> Path | None:
         folder.read_lines()
         _add_thumbnails(thumbnails, folder.records, folder.path)
         entries = [
-            {name: record[name] for name in FIELDS if record.get(name) is not None} | thumbnails[identity]
-            for identity, record in folder.records.items()
+            {name: record[name] for name in FIELDS if record.get(name) is not None} | thumbnails.get(identity, {})
+            for identity, record in _drop_mended(folder.records).items()
         ]
         data = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         page = files(__package__).joinpath(INDEX).read_text(encoding="utf-8")
@@ -66,9 +67,15 @@ def _read_thumbnails(path: Path) -> dict[str, dict[str, str]] | None:
         return {}
 
 
+def _drop_mended(records: Mapping[str, Record]) -> dict[str, Record]:
+    """Without failures of files that the same method has explained since, as after fetching them again."""
+    last = set({(record.get("file"), record.get("method")): key for key, record in records.items()}.values())
+    return {key: record for key, record in records.items() if "error" not in record or key in last}
+
+
 def _add_thumbnails(found: dict[str, dict[str, str]], records: Mapping[str, Record], folder: Path) -> None:
     for identity, record in records.items():
-        if identity not in found:
+        if identity not in found and len(found) < MOST:
             picture = record["files"].get("png")
             found[identity] = {} if picture is None else _make_thumbnail(folder / picture)
 
@@ -77,7 +84,7 @@ def _make_thumbnail(path: Path) -> dict[str, str]:
     """Input and overlay beside each other, or the whole picture where it does not say where they are."""
     from PIL import Image
 
-    from moreaugrad.plotting.pictures import TILES
+    from moreaugrad.plotting.display import TILES
 
     try:
         with Image.open(path) as picture:

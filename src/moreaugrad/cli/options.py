@@ -145,7 +145,7 @@ class ModelOptions:
         return {"size": size} | found
 
     def load(self, terminal: Terminal) -> Classifier:
-        from moreaugrad.api import best_device
+        from moreaugrad.model.devices import best_device
         from moreaugrad.models import load_model
 
         device = best_device(self.device)

@@ -26,6 +26,7 @@ from moreaugrad.model.prepared import HALF, PRECISIONS, Engine, Prepared
 from moreaugrad.model.score import KINDS, PHOTO, ClassScore, choose_engine, make_score, safe_rows
 from moreaugrad.model.smoothing import SmoothedScore, Smoothing, draw_seed
 from moreaugrad.results import Explanation, Option
+from moreaugrad.source import InputSource
 from moreaugrad.types import Counts, ForwardFunc, Images, Output, ScoreFunc, Target, Watch
 
 Inputs = Tensor | tuple[Tensor, ...]
@@ -294,6 +295,8 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
             predict=True,
             progress=(show_progress, callback),
         )
+        source = InputSource.of(inputs if isinstance(inputs, tuple) else (inputs,), self.forward_func)
+        found = [replace(each, source=source) for each in found]
         return cast(Explanation, found) if self.several is not None else found[0]  # a path gives its whole list
 
     def explain_path(self, inputs: Inputs, target: Target = None, **options: Any) -> list[Explanation]:

@@ -22,8 +22,9 @@ from moreaugrad.methods import QUALITY
 from moreaugrad.methods.base import Call, NoisyMethod
 from moreaugrad.model.bounded import Bounded
 from moreaugrad.model.hessian import Given
-from moreaugrad.results import KNOWN, Explanation
+from moreaugrad.results import Explanation
 from moreaugrad.types import Counts, Images, Prior
+from moreaugrad.wording import KNOWN
 
 log = logging.getLogger("moreaugrad")
 

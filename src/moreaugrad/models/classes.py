@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -92,6 +92,18 @@ def one_each(target: Any, images: int) -> list[Wanted]:
         return [None] * images if target is None else target
     numbers = torch.as_tensor(target).flatten().tolist()
     return numbers * images if len(numbers) == 1 else numbers
+
+
+def check_top(top: Any, target: Any, options: Mapping[str, Any]) -> None:
+    """A number of classes to explain goes without a target, and with one map of each."""
+    if top is None:
+        return
+    validate.at_least("top", top, 1)
+    if target is not None:
+        raise ValueError(f"top and target exclude each other, got top={top} and target={target!r}; give one")
+    for name in ("eta", "sparsity"):
+        if isinstance(options.get(name), Sequence):
+            raise ValueError(f"{name} must be one number where top is given, got {options[name]!r}")
 
 
 def choose_classes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from moreaugrad import limits, validate
 from moreaugrad.files import first_line, read_text
+from moreaugrad.source import Region
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -38,6 +40,13 @@ class View(Protocol):
         """The input of the network, and the same part of the picture as 8-bit RGB of that size."""
         ...
 
+    def region(self, size: tuple[int, int]) -> Region | None:
+        """The part of a picture of this width and height that the network sees, in its pixels; None: not known.
+
+        It reaches beyond the picture where borders are added.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CentreCrop:
@@ -58,6 +67,13 @@ class CentreCrop:
         pixels = np.asarray(crop.convert("L") if len(self.mean) == 1 else crop)
         values = torch.tensor(pixels).view(*self.size, -1).permute(2, 0, 1).float() / 255
         return ((values - per_channel(self.mean)) / per_channel(self.std)).contiguous(), crop
+
+    def region(self, size: tuple[int, int]) -> Region:
+        scaled = self._scaled_size(*size)
+        starts = [_centre_start(whole, part) for whole, part in zip(scaled, self.size[::-1], strict=True)]
+        ends = [start + part for start, part in zip(starts, self.size[::-1], strict=True)]
+        across, down = (whole / found for whole, found in zip(size, scaled, strict=True))
+        return starts[0] * across, starts[1] * down, ends[0] * across, ends[1] * down
 
     def _crop(self, picture: Image.Image) -> Image.Image:
         width, height = self._scaled_size(*picture.size)
@@ -129,6 +145,9 @@ class FunctionView:
         pixels = (values * 255).round().clamp(0, 255).byte().permute(1, 2, 0).numpy()
         colours = pixels[:, :, :3].copy() if pixels.shape[2] >= 3 else np.repeat(pixels[:, :, :1], 3, axis=2)
         return x, Image.fromarray(colours)
+
+    def region(self, size: tuple[int, int]) -> None:
+        """A function does not tell."""
 
 
 class Classifier(nn.Module):
@@ -226,7 +245,7 @@ class Classifier(nn.Module):
 
     def _any_tensor(self) -> Tensor:
         """A tensor that has the network's device and precision."""
-        every = (*self.network.parameters(), *self.network.buffers())
+        every = chain(self.network.parameters(), self.network.buffers())  # asked often: no list of a whole network
         return next((tensor for tensor in every if tensor.is_floating_point()), torch.empty(0))
 
 

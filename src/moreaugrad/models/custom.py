@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -13,11 +13,22 @@ from typing import Any
 from PIL import Image
 from torch import nn
 
-from moreaugrad.models.classifier import CentreCrop, Classifier, FunctionView, View, ViewChange, check_preprocessed
+from moreaugrad.model.devices import Device, best_device
+from moreaugrad.models.classifier import (
+    CentreCrop,
+    Classifier,
+    FunctionView,
+    View,
+    ViewChange,
+    check_preprocessed,
+    read_labels,
+)
 from moreaugrad.models.hubs import timm_view, torchvision_view
 
 log = logging.getLogger("moreaugrad")
 
+Model = str | nn.Module | Callable[..., Any]
+Labels = str | Path | Sequence[str]
 AS_IT_IS = ViewChange()
 
 
@@ -30,6 +41,24 @@ class Function(nn.Module):
 
     def forward(self, *inputs: Any) -> Any:
         return self.function(*inputs)
+
+
+def open_model(
+    model: Model, weights: str | Path | None, labels: Labels | None, device: Device
+) -> tuple[Any, list[str] | None]:
+    """The network, loaded where it is a name, and the names of its classes."""
+    if isinstance(model, str):
+        from moreaugrad.models import load_model
+
+        loaded = load_model(model, weights, labels, best_device(device))
+        return loaded, loaded.labels
+    if weights is not None:
+        raise ValueError(
+            f"weights must be left out where the model is not a name, got weights={str(weights)!r} and "
+            f"{type(model).__name__}; load them: model.load_state_dict(...)"
+        )
+    names = getattr(model, "labels", None) if labels is None else read_labels(labels)
+    return model, names
 
 
 def custom_model(name: str) -> nn.Module:

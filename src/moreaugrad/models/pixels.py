@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from moreaugrad.model.lipschitz_bounds import LipschitzBounds
 from moreaugrad.models.classifier import Classifier, Values, View, per_channel
+from moreaugrad.source import Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,9 @@ class PixelView:
         x, crop = self.view.apply(picture)
         std, mean = (per_channel(each).to(x.device, torch.float64) for each in (self.view.std, self.view.mean))
         return (x.double() * std + mean).to(x.dtype), crop
+
+    def region(self, size: tuple[int, int]) -> Region | None:
+        return self.view.region(size)
 
 
 class Normalise(nn.Module):

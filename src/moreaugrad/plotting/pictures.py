@@ -7,30 +7,27 @@ A map is drawn as the sum of its absolute values over the channels, or, signed, 
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import BytesIO
+from html import escape
 from pathlib import Path
-from textwrap import fill, wrap
+from textwrap import fill
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
-from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from moreaugrad import validate
 from moreaugrad.files import replacing, with_ending
+from moreaugrad.plotting.display import WRITTEN, show_in_notebook, to_png
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -40,9 +37,9 @@ ALL_ZERO = (
 )
 _COLOURS = {False: "inferno", True: "RdBu_r"}  # by signed
 _BACKDROP = {False: (0.0, 0.5), True: (0.5, 1.0)}  # range of the grey photo under an overlay: dark, signed bright
-TILES = "Tiles"  # the text in a .png that says where its tiles are: name -> left, top, right, bottom in pixels
 _LIFT = 0.3  # where the colours of an overlay begin: what is kept is never black
 _GREY = np.array([0.299, 0.587, 0.114])
+TITLE = 0.5  # inches
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,35 +75,33 @@ Tile: TypeAlias = ScaledMap | NDArray[Any]  # a map, or a photo (H, W, 3)
 class Picture(Figure):
     """A figure outside pyplot: no global state, nothing to close, and a notebook shows it all the same."""
 
+    html: str | None = None  # what a notebook shows instead of the pixels
+    displayed: object = None  # the notebook cell that shows it already
+
     def __init__(self, width: float, height: float, title: str = "", dots: float = 100.0, fixed: bool = False) -> None:
         layout = None if fixed else ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.06)
         super().__init__(figsize=(width, height), dpi=dots, facecolor="white", layout=layout)
-        if title:
-            top = {"y": 1 - 0.08 / height} if fixed else {}
-            self.suptitle(fill(title, int(11 * width)), fontsize=11, **top)  # about eleven letters to the inch
-
-    def tiles(self, rows: int, columns: int) -> list[Axes]:
-        """Axes without ticks or frame, row by row."""
-        found = list(self.subplots(rows, columns, squeeze=False).flat)
-        for axes in found:
-            axes.set_axis_off()
-        return found
-
-    def place(self, left: float, bottom: float, width: float, height: float) -> Axes:
-        """Axes at a place given in inches."""
-        across, up = self.get_size_inches()
-        return self.add_axes((left / across, bottom / up, width / across, height / up))
-
-    def add_colour_bar(self, drawn: ScaledMap, axes: Axes, place: Axes) -> None:
-        clipped = (np.abs(drawn.values) > drawn.top).any()
-        beyond = ("both" if drawn.signed else "max") if clipped else "neither"
-        bar = self.colorbar(axes.images[0], cax=place, extend=beyond)
-        bar.set_label("map, summed over channels" if drawn.signed else "|map|, summed over channels", fontsize=9)
-        bar.ax.tick_params(labelsize=8)
-        bar.outline.set_visible(False)
+        if title:  # a dollar sign in the name of a class is no formula
+            place = {"y": 1 - 0.12 / height} if fixed else {}
+            self.suptitle(_fill(title, width), fontsize=11, parse_math=False, **place)
 
     def _repr_png_(self) -> bytes:
         return to_png(self)
+
+    def _ipython_display_(self) -> None:
+        show_in_notebook(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """A part of a figure: its size in inches, its resolution, and how it is drawn."""
+
+    width: float
+    height: float
+    draw: Callable[[FigureBase], None]
+    dots: float = 100.0
+    html: str | None = None  # the same for a notebook, where that reads better than pixels
+    fixed: bool = False  # everything is put in its place by `draw`, which is faster than having it computed
 
 
 def heat(map: Any, signed: bool = False) -> Array:
@@ -114,64 +109,55 @@ def heat(map: Any, signed: bool = False) -> Array:
     return scale_map(map, signed).heat
 
 
-def panel(image: Any, map: Any, title: str = "", signed: bool = False) -> Figure:
+def panel(image: Any, map: Any, title: str = "", signed: bool = False) -> Picture:
     """Input, map with a colour bar in its own units, and overlay; without an image the map alone."""
     drawn = scale_map(map, signed)
+    return compose([make_panel(drawn, None if image is None else read_photo(image))], title)
+
+
+def make_panel(drawn: ScaledMap, shown: Array | None = None, name: str = "input") -> Panel:
+    """The same as a part of a figure; `name`: what the input is called."""
     tiles: list[tuple[str, Tile]] = [("map", drawn)]
-    if image is not None:
-        shown = read_photo(image)
-        tiles = [("input", shown), *tiles, ("overlay", overlay(shown, drawn))]
-    tall, side = _tile_height(drawn, 3.6), 3.7
-    wide = side * len(tiles) + 0.9
-    lines = len(wrap(title, int(11 * wide)))
-    figure = Picture(wide, tall + 0.45 + 0.19 * lines, title, _dots_per_inch(drawn, 3.6), fixed=True)
-    lefts = [0.1 + side * place + 0.85 * (place > len(tiles) // 2) for place in range(len(tiles))]  # after the bar
-    for left, (name, tile) in zip(lefts, tiles, strict=True):
-        axes = figure.place(left, 0.1, 3.6, tall)
-        axes.set_axis_off()
-        draw_tile(axes, tile, name)
-    if drawn.top:
-        middle = len(tiles) // 2
-        bar = figure.place(lefts[middle] + 3.67, 0.1 + tall / 20, 0.16, 0.9 * tall)
-        figure.add_colour_bar(drawn, figure.axes[middle], bar)
-    return figure
+    if shown is not None:
+        tiles = [(name, shown), *tiles, ("overlay", overlay(shown, drawn))]
+
+    tall, middle = tile_height(drawn, 3.6), len(tiles) // 2
+    width = 3.7 * len(tiles) + 0.9
+
+    def draw(place: FigureBase) -> None:
+        margin = (_size(place)[0] - width) / 2 + 0.1
+        lefts = [margin + 3.7 * i + 0.85 * (i > middle) for i in range(len(tiles))]  # beside the map is its colour bar
+        places = [_put_axes(place, left, 0.1, 3.6, tall) for left in lefts]
+        for axes, (title, tile) in zip(places, tiles, strict=True):
+            axes.set_axis_off()
+            draw_tile(axes, tile, title)
+        if drawn.top:
+            bar = _put_axes(place, lefts[middle] + 3.67, 0.1 + tall / 20, 0.16, 0.9 * tall)
+            add_colour_bar(place, drawn, places[middle], bar)
+
+    return Panel(width, tall + 0.8 - TITLE, draw, dots_per_inch(drawn, 3.6), fixed=True)
 
 
-def grid(tiles: Sequence[tuple[str, Any]], columns: int = 4, title: str = "") -> Figure:
+def grid(tiles: Sequence[tuple[str, Any]], columns: int = 4, title: str = "") -> Picture:
     """Titled tiles side by side: tensors are maps, each on its own scale, anything else (PIL, arrays) is an image."""
     validate.at_least("the number of tiles", len(tiles), 1)
     validate.at_least("columns", columns, 1)
     drawn = [scale_map(tile) if isinstance(tile, Tensor) else read_photo(tile) for _, tile in tiles]
     columns = min(columns, len(tiles))
     rows = -(-len(tiles) // columns)
-    tall = max(_tile_height(each, 2.9) for each in drawn) + 0.3
-    dots = max(_dots_per_inch(each, 2.9) for each in drawn)
+    tall = max(tile_height(each, 2.9) for each in drawn) + 0.3
+    dots = max(dots_per_inch(each, 2.9) for each in drawn)
     figure = Picture(3.0 * columns, rows * tall + (0.9 if title else 0.5), title, dots)
-    for axes, (name, _), each in zip(figure.tiles(rows, columns), tiles, drawn, strict=False):
+    for axes, (name, _), each in zip(make_tiles(figure, rows, columns), tiles, drawn, strict=False):
         draw_tile(axes, each, name)
     if any(isinstance(each, ScaledMap) for each in drawn):
         figure.supxlabel("each map on its own scale: full colour at its 99th percentile", fontsize=9)
     return figure
 
 
-def bars(map: Any, title: str = "", signed: bool = False) -> Figure:
-    """A map without pixels, (D,) or (T, ...): one bar per position, in units of the map."""
-    found = _to_array(map)
-    values = _scale(found, tuple(range(1, found.ndim)), signed).values
-    figure = Picture(9.0, 3.2, title)
-    axes = figure.subplots()
-    edges = np.arange(values.size + 1) - 0.5
-    for part, colour in ((values.clip(min=0), "tab:red"), (values.clip(max=0), "tab:blue")):
-        axes.stairs(part, edges, fill=True, color=colour)  # one patch, however many bars
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.set(xlabel="position", ylabel="map" if signed else "|map|", xlim=(edges[0], edges[-1]))
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
 def write(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """A whole .png (or .pdf, .svg where the path says so), or none; returns the path."""
-    found = with_ending(path, ".png", ".pdf", ".svg")
+    found = with_ending(path, *WRITTEN)
     ending = found.suffix[1:].lower()
     with replacing(found) as handle:
         if ending == "png":
@@ -181,21 +167,6 @@ def write(figure: Figure, path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def to_png(figure: Figure) -> bytes:
-    """The bytes of a .png file. Drawn once, where `savefig` draws twice, and packed in a third of its time."""
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()  # type: ignore[no-untyped-call]
-    pixels = np.asarray(canvas.buffer_rgba())[..., :3]  # type: ignore[no-untyped-call]
-    high, wide = pixels.shape[:2]
-    tiles = {axes.get_title(): axes.get_position() for axes in figure.axes if axes.images}
-    boxes = {name: [at.x0 * wide, (1 - at.y1) * high, at.x1 * wide, (1 - at.y0) * high] for name, at in tiles.items()}
-    text = PngInfo()
-    text.add_text(TILES, json.dumps({name: [round(side) for side in box] for name, box in boxes.items()}))
-    stored = BytesIO()
-    Image.fromarray(pixels).save(stored, "png", compress_level=1, dpi=(figure.dpi, figure.dpi), pnginfo=text)
-    return stored.getvalue()
-
-
 def overlay(shown: Array, drawn: ScaledMap) -> NDArray[np.uint8]:
     """The photo (H, W, 3), grey and faint, under the map in colour: RGB, (H, W, 3)."""
     if shown.shape[:2] != drawn.shape:
@@ -203,30 +174,30 @@ def overlay(shown: Array, drawn: ScaledMap) -> NDArray[np.uint8]:
             f"an image must have the height and width of its map, {drawn.shape}, got {shown.shape[:2]}; "
             "pass the picture as the model saw it, after resizing and cropping"
         )
-    opacity = (np.abs(drawn.heat) ** 0.7)[..., None]
-    low, high = _BACKDROP[drawn.signed]
-    backdrop = low + (high - low) * (shown @ _GREY)[..., None]
-    lifted = np.sign(drawn.heat) * (_LIFT + (1 - _LIFT) * np.abs(drawn.heat))
-    colours = colormaps[_COLOURS[drawn.signed]]((1 + lifted) / 2 if drawn.signed else lifted)[..., :3]
-    mixed = (1 - opacity) * backdrop + opacity * colours
+    through = opacity(drawn)[..., None]
+    mixed = (1 - through) * dim(shown, drawn.signed) + through * colour(drawn)
     found: NDArray[np.uint8] = np.rint(255 * mixed.clip(0, 1)).astype(np.uint8)
     return found
 
 
-def scale_map(drawing: Any, signed: bool = False) -> ScaledMap:
-    """A map (C, H, W) or (H, W) with its channels summed, in size or, signed, as they are."""
-    found = _to_array(drawing)
-    if found.ndim not in (2, 3):
-        raise ValueError(f"a map must be (C, H, W) or (H, W) to be drawn, got {found.shape}; take one image, map[i]")
-    return _scale(found if found.ndim == 3 else found[None], (0,), signed)
+def opacity(drawn: ScaledMap) -> Array:
+    """How much of the photo a map covers, in [0, 1]."""
+    found: Array = np.abs(drawn.heat) ** 0.7
+    return found
 
 
-def _to_array(drawing: Any) -> Array:
-    """As float64 on the CPU, where the smallest half-precision sums survive."""
-    tensor = torch.as_tensor(drawing)
-    if tensor.numel() == 0 or tensor.ndim == 0 or tensor.is_complex():
-        raise ValueError(f"a map must hold real numbers to be drawn, got shape {tuple(tensor.shape)}, {tensor.dtype}")
-    return np.asarray(tensor.double().numpy(force=True))
+def colour(drawn: ScaledMap) -> Array:
+    """A map in the colours of an overlay, (H, W, 3)."""
+    lifted = np.sign(drawn.heat) * (_LIFT + (1 - _LIFT) * np.abs(drawn.heat))
+    found: Array = colormaps[_COLOURS[drawn.signed]]((1 + lifted) / 2 if drawn.signed else lifted)[..., :3]
+    return found
+
+
+def dim(shown: Array, signed: bool) -> Array:
+    """A photo as the backdrop of a map: grey, dark or, signed, bright."""
+    low, high = _BACKDROP[signed]
+    found: Array = low + (high - low) * np.repeat((shown @ _GREY)[..., None], 3, -1)
+    return found
 
 
 def read_photo(image: Any) -> Array:
@@ -253,7 +224,97 @@ def read_photo(image: Any) -> Array:
     return np.clip(np.broadcast_to(pixels, (*pixels.shape[:2], 3)), 0, 1)
 
 
-def _scale(found: Array, axes: tuple[int, ...], signed: bool) -> ScaledMap:
+def add_colour_bar(place: FigureBase, drawn: ScaledMap, axes: Axes, bar_axes: Axes | None = None) -> None:
+    """Beside the axes of a map, or in axes of its own."""
+    clipped = (np.abs(drawn.values) > drawn.top).any()
+    beyond = ("both" if drawn.signed else "max") if clipped else "neither"
+    where: dict[str, Any] = {"ax": [axes], "fraction": 0.05, "pad": 0.02, "shrink": 0.9}
+    bar = place.colorbar(axes.images[0], extend=beyond, **where if bar_axes is None else {"cax": bar_axes})
+    bar.set_label("map, summed over channels" if drawn.signed else "|map|, summed over channels", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)
+
+
+def draw_tile(axes: Axes, tile: Tile, title: str) -> None:
+    if isinstance(tile, ScaledMap):
+        title += "" if tile.values.any() else " (all zero)"
+        axes.imshow(tile.values, cmap=_COLOURS[tile.signed], vmin=tile.limits[0], vmax=tile.limits[1])
+    else:
+        axes.imshow(tile)
+    axes.set_title(title, fontsize=10, y=1.0)  # y: otherwise matplotlib measures the ticks, which nobody sees
+
+
+def tile_height(tile: Tile, width: float) -> float:
+    """In inches; long images get a margin instead of an endless figure."""
+    high, wide = tile.shape[:2]
+    return width * min(max(high / wide, 1 / 3), 2.0)
+
+
+def dots_per_inch(tile: Tile, width: float) -> float:
+    """Enough that a pixel of a large sparse map is not averaged away."""
+    return min(max(1.2 * max(tile.shape[:2]) / width, 100.0), 300.0)
+
+
+def compose(panels: Sequence[Panel], title: str = "") -> Picture:
+    """One panel below the other, under a common title."""
+    width, dots = max(each.width for each in panels), max(each.dots for each in panels)
+    above = max(TITLE, 0.15 + 0.19 * (1 + _fill(title, width).count("\n")))
+    fixed = len(panels) == 1 and panels[0].fixed
+    figure = Picture(width, sum(each.height for each in panels) + above, title, dots, fixed)
+    if len(panels) == 1:
+        panels[0].draw(figure)
+        if panels[0].html is not None:
+            figure.html = f"<p>{escape(title)}</p>{panels[0].html}"
+        return figure
+    places = figure.subfigures(len(panels), 1, squeeze=False, height_ratios=[each.height for each in panels])
+    for number, (panel, place) in enumerate(zip(panels, places.flat, strict=True), 1):
+        place.suptitle(f"input {number} of {len(panels)}", fontsize=10)
+        panel.draw(place)
+    return figure
+
+
+def _fill(title: str, width: float) -> str:
+    """In lines that fit into so many inches: about eleven letters to each."""
+    return fill(title, int(11 * width))
+
+
+def _size(place: Any) -> tuple[float, float]:
+    """Width and height of a figure or a part of one, in inches."""
+    return place.bbox.width / place.dpi, place.bbox.height / place.dpi
+
+
+def _put_axes(place: FigureBase, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Axes at a place given in inches."""
+    across, up = _size(place)
+    return place.add_axes((left / across, bottom / up, width / across, height / up))
+
+
+def make_tiles(place: FigureBase, rows: int, columns: int, widths: Sequence[float] | None = None) -> list[Axes]:
+    """Axes without ticks or frame, row by row; `widths`: of the columns, relative to each other."""
+    found = list(place.subplots(rows, columns, squeeze=False, width_ratios=widths).flat)
+    for axes in found:
+        axes.set_axis_off()
+    return found
+
+
+def scale_map(drawing: Any, signed: bool = False) -> ScaledMap:
+    """A map (C, H, W) or (H, W) with its channels summed, in size or, signed, as they are."""
+    found = to_array(drawing)
+    if found.ndim not in (2, 3):
+        raise ValueError(f"a map must be (C, H, W) or (H, W) to be drawn, got {found.shape}; take one image, map[i]")
+    return sum_and_scale(found if found.ndim == 3 else found[None], (0,), signed)
+
+
+def to_array(drawing: Any) -> Array:
+    """A map as float64 on the CPU, where the smallest half-precision sums survive."""
+    tensor = torch.as_tensor(drawing)
+    if tensor.numel() == 0 or tensor.ndim == 0 or tensor.is_complex():
+        raise ValueError(f"a map must hold real numbers to be drawn, got shape {tuple(tensor.shape)}, {tensor.dtype}")
+    return np.asarray(tensor.double().numpy(force=True))
+
+
+def sum_and_scale(found: Array, axes: tuple[int, ...], signed: bool) -> ScaledMap:
+    """The sum over some axes, in size or, signed, as it is; what is not finite counts as zero."""
     bad = ~np.isfinite(found)
     if bad.any():
         _warn(f"map holds NaN or infinity in {bad.sum()} of {found.size} entries; they are drawn as zero")
@@ -271,23 +332,3 @@ def _scale(found: Array, axes: tuple[int, ...], signed: bool) -> ScaledMap:
 
 def _warn(text: str) -> None:
     warnings.warn(text, UserWarning, stacklevel=5)  # the caller of heat
-
-
-def draw_tile(axes: Axes, tile: Tile, title: str) -> None:
-    if isinstance(tile, ScaledMap):
-        title += "" if tile.values.any() else " (all zero)"
-        axes.imshow(tile.values, cmap=_COLOURS[tile.signed], vmin=tile.limits[0], vmax=tile.limits[1])
-    else:
-        axes.imshow(tile)
-    axes.set_title(title, fontsize=10, y=1.0)  # y: without it matplotlib measures all ticks, which nobody sees
-
-
-def _tile_height(tile: Tile, width: float) -> float:
-    """In inches; long images get a margin instead of an endless figure."""
-    high, wide = tile.shape[:2]
-    return width * min(max(high / wide, 1 / 3), 2.0)
-
-
-def _dots_per_inch(tile: Tile, width: float) -> float:
-    """Enough that a pixel of a large sparse map is not averaged away."""
-    return min(max(1.2 * max(tile.shape[:2]) / width, 100.0), 300.0)

@@ -1,0 +1,44 @@
+"""Which part of a photo a network sees: read off a picture whose colours are its coordinates."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from moreaugrad.models.classifier import CentreCrop, Classifier, FunctionView
+from moreaugrad.models.pixels import in_pixels
+
+VIEWS = {
+    "cover": CentreCrop((40, 40), (50, 50), filter=Image.Resampling.BILINEAR),
+    "cover a long box": CentreCrop((40, 60), (50, 66), filter=Image.Resampling.BILINEAR),
+    "no cut": CentreCrop((50, 50), (50, 50), filter=Image.Resampling.BILINEAR),
+    "squash": CentreCrop((40, 48), (50, 60), fit="squash", filter=Image.Resampling.BILINEAR),
+    "contain": CentreCrop((50, 50), (50, 50), fit="contain", filter=Image.Resampling.BILINEAR),
+    "wider than the box": CentreCrop((60, 60), (50, 50), filter=Image.Resampling.BILINEAR),
+}
+
+
+@pytest.mark.parametrize("size", [(200, 120), (90, 210), (50, 50), (33, 47), (201, 119)])
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+def test_the_region_is_where_the_pixels_of_the_crop_come_from(view, size):
+    """The colours are the coordinates, so that those of the crop tell where it lies; resizing keeps a ramp a ramp."""
+    wide, high = size
+    across, down = np.meshgrid(np.arange(wide), np.arange(high))
+    crop = np.asarray(view.apply(Image.fromarray(np.dstack([across, down, 255 + 0 * down]).astype(np.uint8)))[1])
+    left, top, right, bottom = view.region(size)
+    for axis, (start, end) in enumerate([(left, right), (top, bottom)]):
+        count = crop.shape[1 - axis]
+        wanted = start + (end - start) * (np.arange(count) + 0.5) / count - 0.5  # centres of pixels
+        found = crop[crop.shape[0] // 2, :, 0] if axis == 0 else crop[:, crop.shape[1] // 2, 1]
+        blur = 1 + (end - start) / count  # of the filter at the edges
+        inside = (wanted > blur) & (wanted < size[axis] - 1 - blur)
+        assert inside.sum() > 10
+        assert np.abs(found[inside] - wanted[inside]).max() <= 1.01  # rounded to 8 bits, twice
+
+
+def test_other_views_pass_it_on_or_do_not_know_it():
+    from small_network import Linear
+
+    view = VIEWS["cover"]
+    pixels = in_pixels(Classifier(Linear().eval(), view, "linear"))
+    assert pixels.view.region((200, 120)) == view.region((200, 120))
+    assert FunctionView(lambda picture: None, (4, 4), (0.0,), (1.0,)).region((200, 120)) is None
