@@ -21,11 +21,11 @@ endif
 
 MARKS := not slow and not gpu and not data_heavy
 
-.PHONY: help setup demo paper test test-slow test-gpu test-lowest lint format types imports wheel-smoke pins clean
+.PHONY: help setup demo paper test test-slow test-gpu test-lowest test-interop lint format types imports wheel-smoke pins clean
 
 help:
 	@sed -n '2,5s/^# *//p' $(firstword $(MAKEFILE_LIST))
-	@echo "also: setup test-slow test-gpu test-lowest lint format types imports wheel-smoke pins clean"
+	@echo "also: setup test-slow test-gpu test-lowest test-interop lint format types imports wheel-smoke pins clean"
 
 setup: $(READY)
 
@@ -62,6 +62,12 @@ test-lowest: $(READY)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/lowest
 	$(BIN)/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct --editable '.[dev]'
 	build/lowest/bin/pytest -m "$(MARKS)" -n $(WORKERS) -W ignore::DeprecationWarning
+
+# Beside Quantus, Captum, Lightning and Hugging Face's Trainer, in an environment of their own.
+test-interop: $(READY)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/interop
+	$(BIN)/uv pip install --quiet --python build/interop/bin/python --constraint constraints.txt --editable '.[dev,interop]'
+	build/interop/bin/pytest tests/interop
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -9,6 +9,22 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 
 "$uv" build --quiet --python .venv/bin/python --out-dir "$place/dist"   # the wheel is made from the sdist
+.venv/bin/twine check --strict "$place"/dist/*
+.venv/bin/python - "$place"/dist/*.whl <<'PYTHON'
+import re
+import sys
+from email import message_from_bytes
+from zipfile import ZipFile
+
+with ZipFile(sys.argv[1]) as wheel:
+    (name,) = (each for each in wheel.namelist() if each.endswith(".dist-info/METADATA"))
+    metadata = message_from_bytes(wheel.read(name))
+text = metadata.get_payload()
+dead = [link for link in re.findall(r"\]\(([^)\s]+)[^)]*\)|(?:src|href)=[\"']([^\"']+)", text) if "://" not in "".join(link)]
+assert "pip install moreaugrad" in text, "the long description is not the README"
+assert not dead, f"links of the long description that lead nowhere on a registry's page: {dead}"
+print(f"long description: {len(text.split())} words, no dead link")
+PYTHON
 "$uv" venv --quiet --python .venv/bin/python "$place/venv"
 "$uv" pip install --quiet --python "$place/venv/bin/python" --constraint constraints.txt "$place"/dist/*.whl
 

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from small_network import SIZE, Linear, Moody
 
-from moreaugrad import METHODS, MoreauGrad, Smoothing
+from moreaugrad import METHODS, MoreauGrad, Smoothing, prepare
 from moreaugrad.api import Explainer, explain
 from moreaugrad.methods.options import describe_options, make_method, option_names
 from moreaugrad.models.classes import Contrast, Ranked
@@ -49,6 +49,14 @@ def test_every_form_of_image_gives_the_same_map(network, picture, tmp_path):
     maps = [explain(network, form, budget=64, sparsity=0.1).map for form in forms]
     assert all(torch.equal(found, maps[0]) for found in maps)
     assert int((maps[0] != 0).sum()) == round(0.1 * maps[0].numel())
+
+
+def test_a_prepared_network_keeps_its_preprocessing(network, picture):
+    classifier = as_classifier(network)
+    ready = prepare(classifier, precision="bfloat16")
+    found = explain(ready, picture, "smoothgrad", samples=4)
+    assert torch.equal(found.map, explain(classifier, picture, "smoothgrad", samples=4, precision="bfloat16").map)
+    assert found.options["precision"] == "bfloat16"
 
 
 def test_lists_and_plain_functions(network, picture):
@@ -119,6 +127,14 @@ def test_described_options_make_the_same_method_again(network, name):
     again = make_method(name, network, describe_options(made))
     assert again.options() == made.options()
     assert set(describe_options(made)) <= set(option_names(name))
+
+
+def test_options_of_a_prior_make_it_again(network):
+    made = make_method("moreau", network, {"prior": "group", "groups": 4})
+    assert made.prior.groups == 4
+    assert make_method("moreau", network, describe_options(made)).prior.groups == 4
+    with pytest.raises(ValueError, match="an option of moreau must be one of"):
+        make_method("moreau", network, {"prior": "group", "labels": None, "group": 4})
 
 
 def test_none_is_passed_on_where_it_means_something(network):

@@ -6,7 +6,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch import nn
 
 import moreaugrad as mg
 from moreaugrad import registry
+from moreaugrad.envelope.priors import take_prior
 
 OUTSIDE = Path(__file__).parent / "support" / "outside"
 MEMBERS = ("elastic_net", "input_times_gradient", "flatten_map", "largest_gap", "two_colours")
@@ -240,6 +241,11 @@ def test_a_member_may_be_registered_twice_when_a_module_is_reloaded():
         ),
         (lambda net: mg.MoreauGrad(net, derivative=3), TypeError, r"derivative must be Implicit\(\).*got 3"),
         (lambda net: mg.SmoothGrad(net, mg.Smoothing(samples=3), noise_level=0.1), ValueError, "exclude each other"),
+        (
+            lambda net: replace(mg.SmoothGrad(net, noise_level=0.2), samples=3),
+            ValueError,
+            r"got Smoothing\(noise_level=0\.2.*smoothing=replace\(method\.smoothing, samples=3\)",
+        ),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(make, error, words):
@@ -297,6 +303,32 @@ class Follows(ElasticNet):
 
     def for_batch(self, x):
         return type(self)(ridge=float(x.mean()))
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(mg.L1):
+    """A prior with a number for each image, which cannot say what it is for some of them."""
+
+    sizes: torch.Tensor | None = None
+
+    def for_batch(self, x):
+        return Scaled(x.flatten(1).abs().amax(1))
+
+    def prox(self, delta, amount):
+        return super().prox(delta, amount * self.sizes)
+
+    def level(self, u, keep):
+        return super().level(u, keep) / self.sizes
+
+
+def test_a_prior_that_follows_the_images_is_asked_again_for_some_of_them():
+    """As solvers ask once an image is known well enough and leaves the batch."""
+    x = X * torch.tensor([1.0, 6.0]).view(2, 1, 1, 1)
+    prior, which = Scaled().for_batch(x), torch.tensor([1])
+    some = take_prior(prior, which, x)
+    assert torch.equal(some.prox(x[which], torch.ones(1)), prior.prox(x, torch.ones(2))[which])
+    method = mg.MoreauGrad(network(), prior=Scaled(), sparsity=0.25, relative_error=0.3, budget=400)
+    assert method.explain(x, 1).kept.tolist() == pytest.approx([0.25, 0.25])
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,6 +41,11 @@ from .envelope.priors import Zero as Zero
 from .envelope.solvers import DualAveraging as DualAveraging
 from .envelope.solvers import PaperAlgorithm as PaperAlgorithm
 from .envelope.solvers import ProximalGradient as ProximalGradient
+from .interop.callbacks import LightningMaps as LightningMaps
+from .interop.callbacks import TrainerMaps as TrainerMaps
+from .interop.captum_methods import from_captum as from_captum
+from .interop.function_methods import from_function as from_function
+from .interop.quantus import quantus_explain as quantus_explain
 from .methods import METHODS as METHODS
 from .methods.base import Method as Method
 from .methods.cam.cam import Cam as Cam

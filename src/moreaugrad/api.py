@@ -20,6 +20,7 @@ from moreaugrad.methods.base import Method
 from moreaugrad.methods.options import make_method
 from moreaugrad.model.devices import Device, device_of
 from moreaugrad.model.inputs import read_output
+from moreaugrad.model.prepared import Prepared
 from moreaugrad.models.classes import (
     Contrast,
     Ranked,
@@ -130,6 +131,9 @@ def explain(  # noqa: PLR0913
     photos: tuple[Photo, ...] = ()
     if against is not None:
         options["score"] = Contrast(find_class(against, names, "against"), options.get("score", "logit"))
+    if isinstance(network, Prepared) and not isinstance(image, Tensor):  # the network itself knows its preprocessing
+        options = {"precision": network.precision, "compile": network.compile} | options
+        network = network.forward
     if isinstance(image, Tensor):
         made, x = make_method(method, network, options), image[None] if image.ndim == 3 else image
     else:

@@ -260,7 +260,9 @@ class Explanation:
 
     def _draw(self, index: int, drawing: Drawing) -> Picture:
         one = self[index]
-        title = " \N{MIDDLE DOT} ".join([self.method or "map", *wording.describe_image(one.facts()[0])])
+        (facts,) = one.facts()
+        known = [*wording.describe_image(facts), *wording.describe_accuracy(facts)]
+        title = " \N{MIDDLE DOT} ".join([self.method or "map", *known])
         return drawing.draw(_parts(one.map), one.source, title)
 
     def _draw_batch(self) -> Picture:

@@ -68,7 +68,8 @@ class Prior(Protocol):
 
     A prior may define more, and is asked for it where it is needed:
     `level(u, keep)`, the amount whose prox keeps the share `keep` of the units (else found by bisection);
-    `for_batch(x)`, the prior of a batch, where it depends on the images; `take(which)`, the prior of some of them;
+    `for_batch(x)`, the prior of a batch, where it depends on the images; `take(which)`, the prior of some of them (else
+    `for_batch` is asked again);
     `active`, `hessian_product` and `stiffness` (see `TwiceDifferentiablePrior`), for maps with a graph;
     `convex = True`, without which `certify` refuses it; `default_sparsity`, the share of units kept where
     neither eta nor a sparsity is given (else 0.05).

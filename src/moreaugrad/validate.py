@@ -131,6 +131,18 @@ def _input(where: str, tensor: Any) -> None:
         raise ValueError(f"{where} must be finite, got NaN or infinity in row(s) {bad[:8]}; clean or drop them")
 
 
+def same_dtype(error: RuntimeError, model: Any, rows: Sequence[Tensor]) -> None:
+    """Says so where a network failed because its weights have another dtype than its inputs."""
+    words = ("same dtype", "scalar type", "should be the same")  # torch's own, of layers of all kinds
+    weights = {p.dtype for p in model.parameters() if p.is_floating_point()} if isinstance(model, nn.Module) else set()
+    if weights and rows[0].dtype not in weights and any(each in str(error) for each in words):
+        kinds = " or ".join(sorted(map(str, weights)))
+        raise ValueError(
+            f"inputs must have the dtype of the model's weights, {kinds}, got {rows[0].dtype}; convert them by "
+            f"x.to({kinds.split(' or ')[0]}), or the model by model.to({rows[0].dtype})"
+        ) from error
+
+
 def target(target: Any, images: int) -> Any:
     """A target in one of Captum's forms, of the right length."""
     ways = "an int, a tuple, a tensor or list with one entry per image, or None"

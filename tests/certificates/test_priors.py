@@ -104,6 +104,17 @@ def test_groups_of_a_prior_are_frozen():
     torch.testing.assert_close(found.method.attribute(points(), 0), same.method.attribute(points(), 0))
 
 
+def test_each_image_has_its_own_groups():
+    labels = torch.stack([torch.arange(6) // 2, torch.arange(6) // 3])
+    method = mg.GroupSparseMoreauGrad(network(), eta=0.05, groups=labels, **OPTIONS)
+    both = certify(method, points(2), 0, epsilon=0.02, curvature="exact")
+    for found, x, own in zip(both, points(2).split(1), labels, strict=True):
+        method = mg.GroupSparseMoreauGrad(network(), eta=0.05, groups=own, **OPTIONS)
+        (alone,) = certify(method, x, 0, epsilon=0.02, curvature="exact")
+        assert found.record() == alone.record()
+        torch.testing.assert_close(found.map, method.attribute(x, 0)[0])
+
+
 def test_a_prior_that_is_not_that_of_its_base_class_is_used():
     method = with_prior(L1(), mg.GroupSparseMoreauGrad)(network(), eta=0.05, groups=torch.arange(6) // 2, **OPTIONS)
     (found,) = certify(method, points(), 0, epsilon=0.01, curvature="exact")

@@ -99,6 +99,13 @@ def test_a_prior_from_outside_is_used_by_name(folder, run):
     assert json.loads(out)["options"]["prior"] == "elastic_net"
 
 
+def test_a_prior_by_name_takes_its_own_options(folder, run, refuses):
+    code, out, err = run("explain", "a.png", *SMALL, "--prior", "group", "--groups", "4", "--sparsity", "0.5", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["options"] | {"prior": "group", "groups": 4} == json.loads(out)["options"]
+    refuses("an option of moreau must be one of", "explain", "a.png", *SMALL, "--prior", "l1", "--groups", "4")
+
+
 def test_a_command_leaves_the_filters_of_warnings_alone(folder, run):
     before, show = list(warnings.filters), warnings.showwarning
     assert run("explain", "a.png", *SMALL)[0] == 0

@@ -29,7 +29,7 @@ image = Image.new("RGB", (32, 32), "teal")
 image.save("photo.jpg")
 """
 EXAMPLES = [  # pages whose examples load a real network are slow
-    *("docs/extending.md", "docs/attacks.md", "docs/robustness.md"),
+    *("docs/extending.md", "docs/networks.md", "docs/attacks.md", "docs/robustness.md", "docs/interop.md"),
     *(pytest.param(page, marks=pytest.mark.slow) for page in ("README.md", "docs/certify.md", "docs/certificates.md")),
 ]
 

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import moreaugrad as mg
+from moreaugrad.models.classifier import CentreCrop
 
 Pair = namedtuple("Pair", ["first", "scores"])
 
@@ -186,6 +187,23 @@ def test_methods_with_a_function_can_be_sent_elsewhere_and_results_name_it(net, 
     stored = mg.Explanation.load(named.save(tmp_path / "map")).options
     assert stored["score"].endswith("<lambda>")
     assert stored["output"].endswith("Found")
+
+
+@pytest.mark.parametrize(
+    "bounded", [partial(mg.Clipped, low=-0.1, high=0.1), mg.Votes, partial(mg.Odds, centre=0.0, scale=1.0)]
+)
+def test_scores_with_a_range_find_the_logits(bounded, net, x):
+    assert torch.equal(bounded(Returning(net, lambda out: {"logits": out}))(x), bounded(net)(x))
+    with pytest.raises(TypeError, match="got tuple"):
+        bounded(Returning(net, lambda out: (out,)))(x)
+
+
+def test_names_of_classes_wait_for_the_part_that_has_them(net):
+    names = ["one", "two", "three", "four"]
+    pair = mg.Classifier(Returning(net, lambda out: (out, out)), CentreCrop((8, 8), (8, 8)), "pair", names)
+    pair.check_labels()
+    with pytest.raises(ValueError, match="got 3 labels for 4 outputs"):
+        mg.Classifier(net, CentreCrop((8, 8), (8, 8)), "net", names[:3]).check_labels()
 
 
 def test_photos_of_a_network_with_a_structure(net):

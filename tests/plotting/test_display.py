@@ -69,6 +69,17 @@ assert plt.get_fignums() == [] and dict(plt.rcParams) == before
     run_script(script, tmp_path)
 
 
+@pytest.mark.skipif(bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")), reason="there is a screen")
+def test_windows_that_cannot_open_are_no_error(tmp_path):
+    pytest.importorskip("tkinter")
+    script = """
+import matplotlib, matplotlib.pyplot as plt
+matplotlib.rcParams["backend"] = "tkagg"
+assert found.show().axes
+"""
+    run_script(script, tmp_path)
+
+
 def test_matplotlib_waits_for_the_first_picture_and_pyplot_never_comes(tmp_path):
     script = """
 assert "matplotlib" not in sys.modules

@@ -248,6 +248,13 @@ def test_a_photo_that_changed_meanwhile_is_noticed(classifier, photo):
         found.show(whole=True)
 
 
+def test_a_function_of_the_user_does_not_tell_what_it_cuts_off(photo):
+    found = mg.explain(Linear().eval(), photo, "gradient")
+    assert titles(found.show())[:3] == ["input", "map", "overlay"]
+    with pytest.raises(ValueError, match="the part of it that the model saw"):
+        found.show(whole=True)
+
+
 def test_a_batch_is_shown_with_the_name_of_each_image(classifier, photo):
     found = mg.explain(classifier, [photo, Image.new("RGB", (9, 9))], "gradient", target=[0, 2])
     figure = found._draw_batch()

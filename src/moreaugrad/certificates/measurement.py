@@ -23,7 +23,6 @@ from moreaugrad.envelope.envelope import Envelope
 from moreaugrad.envelope.priors import L1, Group, Zero
 from moreaugrad.methods.moreau import MoreauGrad
 from moreaugrad.model.bounded import Odds, log_odds
-from moreaugrad.model.inputs import Packing
 from moreaugrad.model.prepared import Engine, choose_precision, numerics
 from moreaugrad.model.score import KINDS
 from moreaugrad.model.smoothing import antithetic, draw_seed
@@ -319,7 +318,8 @@ def find_prior(method: MoreauGrad, x: Images, space: Subspace | None = None) -> 
                 "groups must be the cells of the grid in a certificate with grid=, got labels; give the same number"
             )
         x = x.new_zeros(1, *space.shape)
-    whole = {"x": x, "images": len(x), "some": slice(0, len(x)), "packing": Packing.of((x,))}
+    one = SimpleNamespace(shapes=(tuple(x.shape[1:]),), split=lambda rows: (rows,))
+    whole = {"x": x, "images": len(x), "some": slice(0, len(x)), "packing": one}
     prior = method.make_prior(SimpleNamespace(**whole, part=lambda value: value))  # type: ignore[arg-type]
     kind = type(prior)
     own = any("convex" in vars(each) for each in kind.__mro__ if each not in KNOWN_PRIORS)

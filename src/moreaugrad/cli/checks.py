@@ -22,9 +22,11 @@ def choose_method(name: str | None, options: Mapping[str, Any]) -> str:
     """The method by name; the default is one that takes the options. An unknown name or option raises."""
     chosen = name or ("moreau" if "prior" in options else "sparse_moreau")
     entry = METHODS[chosen]
-    for option in options:
+    # members from outside tell by their class, and a prior that is named has options of its own
+    unknown = entry.member is not None or ("prior" in options and "solver" in entry.flags)
+    for option in () if unknown else options:
         flag = FLAGS.get(option)
-        if flag is not None and flag not in entry.flags and entry.member is None:  # members from outside know better
+        if flag is not None and flag not in entry.flags:
             others = ", ".join(other for other, each in METHODS.items() if flag in each.flags)
             raise ValueError(f"{type_name(option)} must be left out with {chosen}; it is an option of {others}")
     return chosen

@@ -57,7 +57,7 @@ MethodName = Annotated[
     str | None,
     typer.Option(
         "--method",
-        help="A name from `moreaugrad methods`.",
+        help="A name from `moreaugrad methods`, or captum/CLASS.",
         show_default="sparse_moreau; moreau with --prior",
         autocompletion=complete_methods,
         rich_help_panel=METHOD,

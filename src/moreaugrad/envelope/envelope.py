@@ -58,7 +58,7 @@ class Envelope:
         eta = self.eta
         if isinstance(eta, Tensor) and eta.numel() > 1:
             eta = eta.reshape(-1)[which]
-        score, prior = self.score.take(which), take_prior(self.prior, which)
+        score, prior = self.score.take(which), take_prior(self.prior, which, self.x)
         return replace(self, score=score, prior=prior, x=self.x[which], eta=eta)
 
     def weight(self, u: Images) -> PerImage:

@@ -221,7 +221,9 @@ def find_level(prior: Prior, u: Images, keep: float) -> PerImage:
     return high
 
 
-def take_prior(prior: Prior, which: Int[Tensor, "k"]) -> Prior:
-    """The prior of some of the images."""
-    own = getattr(prior, "take", None)
-    return prior if own is None else own(which)
+def take_prior(prior: Prior, which: Int[Tensor, "k"], x: Images) -> Prior:
+    """The prior of some of the images x: its own answer, else what it makes of them alone."""
+    own, again = getattr(prior, "take", None), getattr(prior, "for_batch", None)
+    if own is not None:
+        return own(which)  # type: ignore[no-any-return]
+    return prior if again is None else again(x[which])

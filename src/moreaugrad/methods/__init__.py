@@ -1,15 +1,28 @@
 """Attribution methods. A new one is one file here and one line in `METHODS`.
 
-Listing the table imports no torch; `METHODS[name](model, **options)` makes a method.
+Listing the table imports no torch; `METHODS[name](model, **options)` makes a method. Names such as captum/Occlusion,
+which stand for the attributions of Captum, are in no list: `METHODS` finds them when it is asked.
 """
 
-from moreaugrad.registry import Entry, Table
+from moreaugrad.registry import Entry, Table, load_object
 
 QUALITY = {"fast": 160, "balanced": 800, "best": 3200}  # sample-gradients per image
 
 _SOLVED = frozenset({"signed", "solver", "residual", "slow", "differentiable"})
 _LAYER = frozenset({"deterministic", "differentiable", "layer"})
-METHODS = Table(
+
+
+class MethodTable(Table):
+    """The table of methods, which also answers to the names of Captum's attributions."""
+
+    def __getitem__(self, name: str) -> Entry:
+        if isinstance(name, str) and name.startswith("captum/"):
+            found: Entry = load_object("moreaugrad.interop.captum_methods:find_entry")(name)
+            return found
+        return super().__getitem__(name)
+
+
+METHODS = MethodTable(
     "method",
     gradient=Entry(
         "moreaugrad.methods.gradient:Gradient",

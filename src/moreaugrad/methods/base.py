@@ -462,7 +462,11 @@ class NoisyMethod(Method):
         make: Any = next(each.default_factory for each in fields(self) if each.name == "smoothing")
         default: Smoothing = make()
         if self.smoothing != default:
-            raise ValueError(f"smoothing and {', '.join(given)} exclude each other, got both; give one")
+            name, value = next(iter(given.items()))
+            raise ValueError(
+                f"smoothing and {', '.join(given)} exclude each other, got {self.smoothing!r} and {name}={value}; give "
+                f"one of them, in a copy of a method smoothing=replace(method.smoothing, {name}={value})"
+            )
         if "noise_level" in given and "sigma" in given:
             raise ValueError(
                 "noise_level (relative to each image's range) and sigma (absolute) exclude each other, "

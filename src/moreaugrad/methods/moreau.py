@@ -46,9 +46,9 @@ class MoreauGrad(NoisyMethod):
         rho: envelope radius, in squared units of the input; "certified" takes half of the largest sound one.
         eta: weight of the prior, in units of the gradient; a tensor gives one per image, a list asks for a path of
             maps.
-        sparsity: share of entries (groups) to keep, in (0, 1]: chooses eta for each image. A list asks for a path. It
-            is the share of all inputs together: of an image and a table it may keep little of one and all of the other.
-            Where neither is given, a prior keeps its own default share.
+        sparsity: share of entries (groups) to keep, in (0, 1]: chooses eta for each image. A list asks for a path.
+            Where neither is given, a prior keeps its own default share. It is the share of all inputs together: of an
+            image and a table it may keep little of one and all of the other.
         prior: the penalty: a Prior, or the name of one in `PRIORS`.
         smoothing: the noise; None explains the score as it is.
         noise_level: noise relative to each image's range, instead of `smoothing`; 0 means no noise.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import MISSING, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
 from moreaugrad.envelope.priors import PRIORS
 from moreaugrad.methods import METHODS
-from moreaugrad.methods.base import Method, NoisyMethod, option_fields
+from moreaugrad.methods.base import Method, NoisyMethod, describe, option_fields
 from moreaugrad.model.smoothing import Smoothing
 from moreaugrad.registry import unknown
+from moreaugrad.results import Option
 
 NOISE = ("noise_level", "sigma", "samples")  # the parts of a smoothing
 
@@ -20,10 +21,14 @@ NOISE = ("noise_level", "sigma", "samples")  # the parts of a smoothing
 def make_method(name: str, model: Any, options: Mapping[str, Any]) -> Method:
     """Make a method from its name and flat options: those of its class, and the parts of its smoothing.
 
-    An unknown option raises, unless it is None.
+    With a prior by name also those of the prior. An unknown option raises, unless it is None.
     """
     kind, known = METHODS[name].load(), option_names(name)
     given = {key: value for key, value in options.items() if value is not None or key in set(known) - set(NOISE)}
+    if isinstance(given.get("prior"), str) and "prior" in known:
+        own = prior_options(PRIORS[given["prior"]].load())
+        mine = {key: given.pop(key) for key in list(given) if key in own and key not in known}
+        given["prior"] = PRIORS[given["prior"]](**mine) if mine else given["prior"]
     for key, value in given.items():
         if key == "prior" and key not in known:
             raise ValueError(f"prior must be left out: {name} has none, got {value!r}; the method moreau takes one")
@@ -56,6 +61,11 @@ def option_names(name: str) -> list[str]:
     return found + ["layer"] * ("layers" in found) + list(NOISE) * ("smoothing" in found)
 
 
+def prior_options(prior: Any) -> list[str]:
+    """The options of a prior, or of its class: the fields that its text shows."""
+    return [each.name for each in fields(prior) if each.init and each.repr] if is_dataclass(prior) else []
+
+
 def describe_options(method: Method) -> dict[str, Any]:
     """The options of a method as numbers and words; `make_method` makes the same method from them."""
     found = dict(method.options())
@@ -63,9 +73,12 @@ def describe_options(method: Method) -> dict[str, Any]:
         del found["smoothing"]
         noise = method.noise
         found |= {"noise_level": 0} if noise is None else {key: getattr(noise, key) for key in NOISE}
+    prior: Any = getattr(method, "prior", None)
     for name in PRIORS if "prior" in found else ():
-        if PRIORS[name].load() is type(getattr(method, "prior", None)):
+        if PRIORS[name].load() is type(prior):
             found["prior"] = name
+            own = {key: getattr(prior, key) for key in prior_options(prior)}
+            found |= {key: value if isinstance(value, Option) else describe(value) for key, value in own.items()}
     defaults = {each.name: each.default for each in option_fields(type(method))}
     return {key: value for key, value in found.items() if value is not None or defaults.get(key) is not None}
 

@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from moreaugrad.validate import number, positive
+from moreaugrad import validate
 
 
 def check_range(low: float, high: float) -> None:
     for name, value in (("low", low), ("high", high)):
-        number(name, value)
+        validate.number(name, value)
     if not (low < high and math.isfinite(high - low)):
         raise ValueError(
             f"low and high must be finite with low < high, got low={low!r} and high={high!r}; "
@@ -56,7 +56,7 @@ class Clipped(Bounded):
         self.bounds = (float(low), float(high))
 
     def forward(self, *inputs: Any) -> Float[Tensor, "n k"]:
-        found: Tensor = self.network(*inputs)
+        found = validate.output(self.network(*inputs), len(inputs[0]))
         return found.clamp(*self.bounds)
 
 
@@ -74,7 +74,7 @@ class Votes(Bounded):
     """
 
     def forward(self, *inputs: Any) -> Float[Tensor, "n k"]:
-        found: Tensor = self.network(*inputs)
+        found = validate.output(self.network(*inputs), len(inputs[0]))
         return torch.nn.functional.one_hot(found.argmax(1), found.shape[1]).to(found.dtype)
 
 
@@ -98,11 +98,11 @@ class Odds(Bounded):
 
     def __init__(self, network: Any, centre: float, scale: float) -> None:
         super().__init__(network)
-        positive("scale", scale)
+        validate.positive("scale", scale)
         self.centre, self.scale = centre, scale
 
     def forward(self, *inputs: Any) -> Float[Tensor, "n k"]:
-        return self.of_logits(self.network(*inputs))
+        return self.of_logits(validate.output(self.network(*inputs), len(inputs[0])))
 
     def of_logits(self, logits: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
         return torch.sigmoid((log_odds(logits) - self.centre) / self.scale)

@@ -117,6 +117,7 @@ class Engine:
                 with nullcontext() if self.auto is None else torch.autocast(inputs[0].device.type, dtype=self.auto):
                     return body(*rows, *arguments)
             except RuntimeError as error:  # a view of an activation wants the plain layout
+                validate.same_dtype(error, body, rows)
                 if not self.channels_last or "view size is not compatible" not in str(error):
                     raise
                 self.channels_last = False

@@ -150,8 +150,11 @@ class ClassScore:
 
     def values(self, output: Tensor, owners: Owners) -> PerImage:
         """The score that a row's outputs hold."""
-        scores = KINDS[self.kind](output) if isinstance(self.kind, str) else output  # a function has been applied
-        return select_target(scores, take_target(self.target, owners))
+        return select_target(self.scores(output), take_target(self.target, owners))
+
+    def scores(self, output: Tensor) -> Tensor:
+        """The scores of all classes that a row's outputs hold; a function has been applied to them already."""
+        return KINDS[self.kind](output) if isinstance(self.kind, str) else output
 
     def read(self, found: Any, rows: int) -> Tensor:
         """The outputs in what the network returned for some rows: a tensor (rows, ...)."""

@@ -232,12 +232,15 @@ class Classifier(nn.Module):
         x = self.preprocess(Image.new("RGB", self.size[::-1], "grey"))[None]
         try:
             with torch.no_grad():
-                outputs = self(x).shape[1]
+                found = validate.find_logits(self(x))
         except (RuntimeError, ValueError, AssertionError) as error:
             raise ValueError(
                 f"the network must take what its preprocessing makes, got a failure on images {tuple(x.shape[1:])}: "
                 f"{first_line(error)}"
             ) from error
+        if found is None:
+            return  # which part has the classes is for the method to say
+        outputs = found.shape[1]
         if self.labels is not None and len(self.labels) != outputs:
             raise ValueError(
                 f"labels must name every class of the model, got {len(self.labels)} labels for {outputs} outputs"

@@ -14,6 +14,7 @@ from PIL import Image
 from torch import nn
 
 from moreaugrad.model.devices import Device, best_device
+from moreaugrad.model.prepared import Prepared
 from moreaugrad.models.classifier import (
     CentreCrop,
     Classifier,
@@ -57,8 +58,8 @@ def open_model(
             f"weights must be left out where the model is not a name, got weights={str(weights)!r} and "
             f"{type(model).__name__}; load them: model.load_state_dict(...)"
         )
-    names = getattr(model, "labels", None) if labels is None else read_labels(labels)
-    return model, names
+    network = model.forward if isinstance(model, Prepared) else model
+    return model, getattr(network, "labels", None) if labels is None else read_labels(labels)
 
 
 def custom_model(name: str) -> nn.Module:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
@@ -37,7 +38,8 @@ def present(figure: Displayed) -> None:
         return
     pyplot: Any = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None and _opens_windows(pyplot.get_backend()):
-        pyplot.figure(FigureClass=lambda **_: figure)  # hands over a figure that is there already
+        with suppress(ImportError):  # windows were asked for where there is no screen
+            pyplot.figure(FigureClass=lambda **_: figure)  # hands over a figure that is there already
 
 
 def show_in_notebook(figure: Displayed) -> None:

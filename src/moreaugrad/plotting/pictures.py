@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
@@ -101,7 +102,7 @@ class Panel:
     draw: Callable[[FigureBase], None]
     dots: float = 100.0
     html: str | None = None  # the same for a notebook, where that reads better than pixels
-    fixed: bool = False  # everything is put in its place by `draw`, which is faster than having it computed
+    fixed: bool = False  # `draw` puts everything in its place, which is faster than having it computed
 
 
 def heat(map: Any, signed: bool = False) -> Array:
@@ -121,21 +122,16 @@ def make_panel(drawn: ScaledMap, shown: Array | None = None, name: str = "input"
     if shown is not None:
         tiles = [(name, shown), *tiles, ("overlay", overlay(shown, drawn))]
 
-    tall, middle = tile_height(drawn, 3.6), len(tiles) // 2
-    width = 3.7 * len(tiles) + 0.9
-
     def draw(place: FigureBase) -> None:
-        margin = (_size(place)[0] - width) / 2 + 0.1
-        lefts = [margin + 3.7 * i + 0.85 * (i > middle) for i in range(len(tiles))]  # beside the map is its colour bar
-        places = [_put_axes(place, left, 0.1, 3.6, tall) for left in lefts]
+        places = make_tiles(place, 1, len(tiles))
         for axes, (title, tile) in zip(places, tiles, strict=True):
-            axes.set_axis_off()
             draw_tile(axes, tile, title)
-        if drawn.top:
-            bar = _put_axes(place, lefts[middle] + 3.67, 0.1 + tall / 20, 0.16, 0.9 * tall)
-            add_colour_bar(place, drawn, places[middle], bar)
+        bar = add_colour_bar(place, drawn, places[len(places) // 2]) if drawn.top else None
+        if isinstance(place, Picture):  # else it is a part of one, which shares its space with others
+            _fix_places(place, places, bar, tall)
 
-    return Panel(width, tall + 0.8 - TITLE, draw, dots_per_inch(drawn, 3.6), fixed=True)
+    tall = tile_height(drawn, 3.6)
+    return Panel(3.7 * len(tiles) + 0.9, tall + 0.8 - TITLE, draw, dots_per_inch(drawn, 3.6), fixed=True)
 
 
 def grid(tiles: Sequence[tuple[str, Any]], columns: int = 4, title: str = "") -> Picture:
@@ -224,15 +220,16 @@ def read_photo(image: Any) -> Array:
     return np.clip(np.broadcast_to(pixels, (*pixels.shape[:2], 3)), 0, 1)
 
 
-def add_colour_bar(place: FigureBase, drawn: ScaledMap, axes: Axes, bar_axes: Axes | None = None) -> None:
-    """Beside the axes of a map, or in axes of its own."""
+def add_colour_bar(place: FigureBase, drawn: ScaledMap, axes: Axes) -> Colorbar:
     clipped = (np.abs(drawn.values) > drawn.top).any()
     beyond = ("both" if drawn.signed else "max") if clipped else "neither"
-    where: dict[str, Any] = {"ax": [axes], "fraction": 0.05, "pad": 0.02, "shrink": 0.9}
-    bar = place.colorbar(axes.images[0], extend=beyond, **where if bar_axes is None else {"cax": bar_axes})
-    bar.set_label("map, summed over channels" if drawn.signed else "|map|, summed over channels", fontsize=9)
+    bar = place.colorbar(axes.images[0], ax=[axes], extend=beyond, fraction=0.05, pad=0.02, shrink=0.9)
+    between = " " if tile_height(drawn, 3.6) > 2 else "\n"  # a low tile has no room for a long line
+    bar.set_label(f"{'map' if drawn.signed else '|map|'}, summed{between}over channels", fontsize=9)
     bar.ax.tick_params(labelsize=8)
+    bar.ax.yaxis.get_offset_text().set_horizontalalignment("left")  # its right end would lie on the map
     bar.outline.set_visible(False)
+    return bar
 
 
 def draw_tile(axes: Axes, tile: Tile, title: str) -> None:
@@ -278,15 +275,16 @@ def _fill(title: str, width: float) -> str:
     return fill(title, int(11 * width))
 
 
-def _size(place: Any) -> tuple[float, float]:
-    """Width and height of a figure or a part of one, in inches."""
-    return place.bbox.width / place.dpi, place.bbox.height / place.dpi
-
-
-def _put_axes(place: FigureBase, left: float, bottom: float, width: float, height: float) -> Axes:
-    """Axes at a place given in inches."""
-    across, up = _size(place)
-    return place.add_axes((left / across, bottom / up, width / across, height / up))
+def _fix_places(figure: Picture, tiles: Sequence[Axes], bar: Colorbar | None, tall: float) -> None:
+    """Put the tiles of a panel, and the colour bar of the middle one, where they belong."""
+    wide, high = figure.get_size_inches()
+    middle = len(tiles) // 2
+    lefts = [0.1 + 3.7 * i + 0.85 * (i > middle) for i in range(len(tiles))]  # beside the map is its colour bar
+    for left, axes in zip(lefts, tiles, strict=True):
+        axes.set_position((left / wide, 0.1 / high, 3.6 / wide, tall / high))
+    if bar is not None:
+        left = lefts[middle] + 3.67
+        bar.ax.set_position((left / wide, (0.1 + tall / 20) / high, 0.16 / wide, 0.9 * tall / high))
 
 
 def make_tiles(place: FigureBase, rows: int, columns: int, widths: Sequence[float] | None = None) -> list[Axes]:

@@ -1,0 +1,1 @@
+"""Beside other libraries: methods from Captum and from functions, maps for Quantus, callbacks for trainers."""
