@@ -9,6 +9,7 @@ from small_network import SIZE, Linear, Moody
 from moreaugrad import METHODS, MoreauGrad, Smoothing, prepare
 from moreaugrad.api import Explainer, explain
 from moreaugrad.methods.options import describe_options, make_method, option_names
+from moreaugrad.models.classes import Contrast, Ranked
 from moreaugrad.models.custom import as_classifier
 
 
@@ -209,3 +210,103 @@ def test_a_list_of_sparsities_gives_a_list_of_maps(network, picture):
     assert [round(float(each.kept), 2) for each in found] == [0.1, 0.3]
     with pytest.raises(ValueError, match="one map per image, got a list"):
         explainer_of(network, sparsity=[0.1, 0.3], budget=64)([("a", picture)])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Five pictures, a text, and an animation of three frames."""
+    for name, value in (("a.png", 10), ("b.png", 60), ("deep/c.bmp", 110), ("d.jpg", 160)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (9, 9), (value, 20, 30)).save(tmp_path / name)
+    frames = [Image.new("RGB", (9, 9), colour) for colour in ("red", "lime", "blue")]
+    frames[0].save(tmp_path / "e.gif", save_all=True, append_images=frames[1:])
+    (tmp_path / "notes.txt").write_text("no picture")
+    return tmp_path
+
+
+def test_folders_and_patterns_are_batches(network, folder):
+    every = explain(network, folder, "gradient", target=0)
+    assert len(every) == 5
+    names = [folder / name for name in ("a.png", "b.png", "d.jpg", "deep/c.bmp", "e.gif")]
+    assert torch.equal(every.score, explain(network, names, "gradient", target=0).score)
+    assert torch.equal(explain(network, str(folder / "*.png"), "gradient", target=0).score, every.score[:2])
+    assert len(explain(network, folder, "gradient", frames=True)) == 7
+    frames = explain(network, folder / "e.gif", "gradient", target=0, frames=True)
+    alone = [Image.new("RGB", (9, 9), colour) for colour in ("red", "lime", "blue")]
+    torch.testing.assert_close(frames.score, explain(network, alone, "gradient", target=0).score)
+
+
+def test_targets_by_name(network, picture):
+    found = explain(network, [picture] * 3, "gradient", target=["Bird", "cat", "dog"])
+    assert found.target.tolist() == [2, 0, 1]
+    assert explain(network, picture, "gradient", target="dog").target.tolist() == [1]
+    x = network.preprocess(picture)[None]
+    assert explain(network, x, "gradient", target="dog").target.tolist() == [1]
+    assert explain(network.forward, x, "gradient", target="b", labels=["a", "b", "c"]).target.tolist() == [1]
+    with pytest.raises(ValueError, match="Did you mean 'dog'"):
+        explain(network, picture, target="doog")
+    with pytest.raises(ValueError, match="where classes have no names"):
+        explain(network.forward, x, target="dog")
+
+
+def test_the_top_classes_in_their_order(network, picture):
+    x = torch.stack([network.preprocess(each) for each in (picture, Image.new("RGB", (9, 9), "red"))])
+    order = network(x).argsort(dim=1, descending=True)
+    for form in (x, [picture, Image.new("RGB", (9, 9), "red")]):
+        found = explain(network, form, "gradient", top=3)
+        assert [each.target.tolist() for each in found] == order.T.tolist()
+    records = explainer_of(network, "gradient")([("a", picture)] * 3, [Ranked(1), Ranked(2), Ranked(3)])
+    assert [record.target for record in records] == order[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"top": 0}, "top must be at least 1"),
+        ({"top": 4}, "top must be at most 3"),
+        ({"top": 2.0}, "whole number"),
+        ({"top": 2, "target": 1}, "top and target exclude each other"),
+        ({"top": 2, "sparsity": [0.1, 0.2]}, "sparsity must be one number where top is given"),
+        ({"weights": "random"}, "weights must be left out where the model is not a name"),
+        ({"against": "doog"}, "against must be .* Did you mean 'dog'"),
+        ({"against": 1, "target": "dog"}, "against must be another class"),
+        ({"image": "https://example.org/a.png"}, "save the file first"),
+    ],
+)
+def test_wrong_classes_and_sources_are_refused(network, picture, given, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        explain(network, **{"image": picture, "budget": 32} | given)
+
+
+def test_weights_and_labels_reach_a_model_that_is_loaded_by_name(picture, tmp_path):
+    names = [f"class {index}" for index in range(10)]
+    found = explain("resnet18_softplus", picture, "gradient", weights="random", labels=names, target="class 7")
+    assert found.target.tolist() == [7]
+
+
+def test_a_contrast_explains_the_difference_of_two_scores(network, picture):
+    """Of a linear network: the difference of two rows of its weights."""
+    wanted = weights_of(network, 2) - weights_of(network, 0)
+    torch.testing.assert_close(explain(network, picture, "gradient", target="bird", against="cat").map, wanted)
+    found = explain(network, picture, target=2, against=0, noise_level=0, eta=0.05, rho=2.0)
+    thresholded = wanted.sign() * (wanted.abs() - 0.05).clamp_min(0)
+    torch.testing.assert_close(found.map, thresholded, atol=1e-5, rtol=0)
+    assert found.options["score"] == "Contrast(against=0, kind='logit')"
+    record, refused = explainer_of(network, "gradient", score=Contrast(0))([("a", picture), ("b", picture)], [2, 0])
+    torch.testing.assert_close(record.explanation.map, wanted)
+    assert "against must be another class" in refused.error
+
+
+def test_the_predicted_class_is_contrasted_too(network, picture):
+    first, second, _ = network(network.preprocess(picture)[None]).argsort(dim=1, descending=True)[0].tolist()
+    found = explain(network, picture, "gradient", against=second)
+    assert found.target.tolist() == [first]
+    torch.testing.assert_close(found.map, weights_of(network, first) - weights_of(network, second))
+    with pytest.raises(ValueError, match="which is predicted"):
+        explain(network, picture, "gradient", against=first)
+
+
+def test_top_classes_of_a_network_that_returns_a_tuple(network, picture):
+    x = network.preprocess(picture)[None]
+    found = explain(lambda x: (None, network(x)), x, "gradient", top=2, output=1)
+    assert [each.target.tolist() for each in found] == network(x).argsort(dim=1, descending=True).T[:2].tolist()

@@ -99,6 +99,7 @@ from .model.smoothing import Smoothing as Smoothing
 from .model.surgery import with_softplus as with_softplus
 from .models import MODELS as MODELS
 from .models import load_model as load_model
+from .models.classes import Contrast as Contrast
 from .models.classifier import Classifier as Classifier
 from .models.pixels import in_pixels as in_pixels
 from .registry import register as register

@@ -11,23 +11,34 @@ from typing import Any, overload
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
-from moreaugrad import validate
+from moreaugrad.data.frames import list_sources
 from moreaugrad.data.images import read_image
+from moreaugrad.data.sources import STDIN
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.options import make_method
+from moreaugrad.model.devices import Device, device_of
+from moreaugrad.model.inputs import read_output
 from moreaugrad.model.prepared import Prepared
-from moreaugrad.models import load_model
+from moreaugrad.models.classes import (
+    Contrast,
+    Ranked,
+    Wanted,
+    check_top,
+    choose_classes,
+    find_class,
+    number_targets,
+    one_each,
+)
 from moreaugrad.models.classifier import Classifier
-from moreaugrad.models.custom import as_classifier
+from moreaugrad.models.custom import Labels, Model, as_classifier, open_model
 from moreaugrad.results import Explanation
 from moreaugrad.source import Photo
 from moreaugrad.types import Images, Target, Watch, ignore_progress
 
-Model = str | nn.Module | Callable[..., Any]
-Device = str | torch.device | None
 Preprocess = Callable[[Image.Image], Tensor]
+NamedTarget = Target | str | list[str]
 
 
 @overload
@@ -39,49 +50,69 @@ def explain(
     model: Model, image: Any, method: str = ..., *, sparsity: Sequence[float], **options: Any
 ) -> list[Explanation]: ...
 @overload
+def explain(model: Model, image: Any, method: str = ..., *, top: int, **options: Any) -> list[Explanation]: ...
+@overload
 def explain(
     model: Model,
     image: Any,
     method: str = ...,
     *,
-    target: Target = ...,
+    target: NamedTarget = ...,
+    top: None = ...,
+    against: int | str | None = ...,
+    weights: str | Path | None = ...,
+    labels: Labels | None = ...,
     device: Device = ...,
     preprocess: Preprocess | None = ...,
+    frames: bool = ...,
     show_progress: bool = ...,
     eta: float | None = ...,
     sparsity: float | None = ...,
     **options: Any,
 ) -> Explanation: ...
-def explain(
+def explain(  # noqa: PLR0913
     model: Model,
     image: Any,
     method: str = "sparse_moreau",
     *,
-    target: Target = None,
+    target: NamedTarget = None,
+    top: int | None = None,
+    against: int | str | None = None,
+    weights: str | Path | None = None,
+    labels: Labels | None = None,
     device: Device = None,
     preprocess: Preprocess | None = None,
+    frames: bool = False,
     show_progress: bool = False,
     **options: Any,
 ) -> Explanation | list[Explanation]:
-    """Explain what a classifier sees in one image, or in a list of them: the shortest way from a photo to a map.
+    """Explain what a classifier sees in one image, or in many: the shortest way from a photo to a map.
 
     To explain many batches with one model, make the method once, `mg.SparseMoreauGrad(net)`, and call its `explain`.
 
     Args:
         model: a name for `load_model`, a module in evaluation mode, or any callable that returns scores (N, classes).
-        image: a path, a PIL image, an array (H, W, 3), or a list of these; or a tensor (C, H, W) or (N, C, H, W) that
-            is preprocessed already.
+        image: a file, a folder or a pattern such as "photos/*.jpg", a PIL image, an array (H, W, 3), or a list of
+            these; or a tensor (C, H, W) or (N, C, H, W) that is preprocessed already.
         method: a key of `METHODS`.
-        target: the class to explain, one for all images or one each; None explains the predicted class of each.
+        target: the class to explain, by number or name, one for all images or a list with one each; None explains the
+            predicted class of each.
+        top: explain this many classes of each image, those with the highest scores, instead of a target.
+        against: a second class, by number or name, whose score is subtracted: what speaks for the target rather than
+            for this one.
+        weights: of a model that is loaded by name: a checkpoint file, or "random".
+        labels: names of the classes, or a file with them, as in `load_model`.
         device: where a model that is loaded by name runs; None takes a GPU if there is one. A module stays where it is.
         preprocess: a function from a PIL image to a tensor (C, H, W); None takes the model's own, else ImageNet's.
+        frames: explain every frame of animations, documents of several pages and videos, instead of the first.
         show_progress: draw a progress bar.
         eta: weight of the prior, for methods with one; a list gives one Explanation per value.
         sparsity: share of the map to keep, in (0, 1], instead of `eta`; a list gives one Explanation per value.
         options: options of the method, and `noise_level`, `sigma`, `samples` of its smoothing.
 
     Returns:
-        The Explanation of the batch; a list of them where `eta` or `sparsity` is a list.
+        The Explanation of the batch; a list of them, one per value where `eta` or `sparsity` is a list, and one per
+        rank where `top` is given.
 
     Raises:
         ValueError: if an image cannot be read, images differ in size after `preprocess`, or an option is wrong.
@@ -95,22 +126,31 @@ def explain(
         >>> round(float(found.kept), 2)
         0.05
     """
-    network = load_model(model, device=best_device(device)) if isinstance(model, str) else model
+    check_top(top, target, options)
+    network, names = open_model(model, weights, labels, device)
     photos: tuple[Photo, ...] = ()
+    if against is not None:
+        options["score"] = Contrast(find_class(against, names, "against"), options.get("score", "logit"))
     if isinstance(network, Prepared) and not isinstance(image, Tensor):  # the network itself knows its preprocessing
         options = {"precision": network.precision, "compile": network.compile} | options
         network = network.forward
     if isinstance(image, Tensor):
         made, x = make_method(method, network, options), image[None] if image.ndim == 3 else image
     else:
-        explainer = Explainer(as_classifier(network, preprocess), method, options)
+        explainer = Explainer(
+            as_classifier(network, preprocess, labels=None if labels is None else names), method, options
+        )
         made, network = explainer.method, explainer.classifier
-        read = [explainer.read(each) for each in (image if isinstance(image, list | tuple) else [image])]
+        read = [explainer.read(each) for each in list_sources(image, frames)]
         x, photos = _stack([each for each, _ in read]), tuple(photo for _, photo in read)
-    place = _device_of(network, device)
-    found = made.explain_path(x if place is None else x.to(place), target, show_progress=show_progress)
-    found = [with_photos(each, photos) for each in found]
-    return found if made.several is not None else found[0]
+    place = device_of(network, device)
+    x = x if place is None else x.to(place)
+    wanted = [number_targets(target, names)] if top is None else [[Ranked(i + 1)] * len(x) for i in range(top)]
+    if top is not None or against is not None:
+        wanted = [_choose(made, x, one_each(each, len(x))) for each in wanted]
+    found = [found for each in wanted for found in made.explain_path(x, each, show_progress=show_progress)]
+    found = [with_photos(each, photos, names) for each in found]
+    return found if made.several is not None or top is not None else found[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +160,7 @@ class Record:
     key: str  # the name of the image
     explanation: Explanation | None = None  # of this one image, on the CPU
     error: str | None = None  # what went wrong, in one line
+    against: str | None = None  # the class that it was contrasted with
     seconds: float = 0.0  # shared equally among the images of a batch
     lengths: dict[str, float] = field(default_factory=dict)  # noise and displacement, also in 8-bit pixel values
 
@@ -161,6 +202,8 @@ class Explainer:
 
     def read(self, source: Any) -> tuple[Tensor, Photo]:
         """A path, a PIL image or an array: the tensor (C, H, W) that the network sees, and the photo it is part of."""
+        if isinstance(source, str | Path) and Path(source) == STDIN:
+            source = read_image(source)  # it can be read only once
         original = read_image(source)
         x, crop = self.classifier.preprocess_and_crop(original)
         region = self.classifier.view.region(original.size)
@@ -171,12 +214,13 @@ class Explainer:
     def __call__(
         self,
         sources: Sequence[tuple[str, Any]],
-        target: int | Sequence[int | None] | None = None,
+        target: Wanted | Sequence[Wanted] = None,
         watch: Watch = ignore_progress,
     ) -> list[Record]:
         """One record per (key, source), in their order; a bad image does not stop the others.
 
-        Images of one size are explained together. `target`: for all images, or one each; None: the predicted class.
+        Images of one size are explained together. `target`: for all images, or one each; None is the predicted class,
+        Ranked(2) the one that comes next.
         """
         if self.method.several is not None:
             raise ValueError("a record holds one map per image, got a list of eta or sparsity; give one value")
@@ -194,13 +238,13 @@ class Explainer:
             found |= zip(rows, self._explain_rows(some, watch), strict=True)
         return [found[place] for place in range(len(sources))]
 
-    def _explain_rows(self, rows: Sequence[tuple[str, Tensor, Photo, int | None]], watch: Watch) -> list[Record]:
+    def _explain_rows(self, rows: Sequence[tuple[str, Tensor, Photo, Wanted]], watch: Watch) -> list[Record]:
         """Records of images of one size; after an error one by one, to find out which image caused it."""
         keys, xs, photos, targets = zip(*rows, strict=True)
         began = perf_counter()
         try:
             x = _stack(xs)
-            whole = self.method.explain(x, None if targets[0] is None else list(targets), callback=watch)
+            whole = self.method.explain(x, _choose(self.method, x, targets), callback=watch)
             whole = with_photos(whole.cpu(), photos)
         except Exception as error:
             if len(rows) == 1:
@@ -218,17 +262,29 @@ class Explainer:
         if isinstance(one.delta, Tensor):
             delta = one.delta[0]
             lengths |= {"delta_norm": float(delta.norm()), "delta_norm_8bit": float((delta * pixel).norm())}
-        return Record(key, one, seconds=seconds, lengths=lengths)
+        score = self.method.score
+        against = None
+        if isinstance(score, Contrast):
+            against = self.classifier.label(score.against) or f"class {score.against}"
+        return Record(key, one, against=against, seconds=seconds, lengths=lengths)
 
 
-def with_photos(found: Explanation, photos: tuple[Photo, ...]) -> Explanation:
-    """An explanation that knows the photos its inputs were made from."""
-    return found if found.source is None else replace(found, source=replace(found.source, photos=photos))
+def with_photos(found: Explanation, photos: tuple[Photo, ...], names: Sequence[str] | None = None) -> Explanation:
+    """An explanation that knows the photos its inputs were made from, and the names of the classes."""
+    if found.source is None:
+        return found
+    labels = found.source.labels if names is None else names
+    return replace(found, source=replace(found.source, photos=photos, labels=labels))
 
 
-def best_device(device: Device) -> torch.device:
-    """The device asked for; for None or "auto" a GPU if there is one."""
-    return validate.device(("cuda" if torch.cuda.is_available() else "cpu") if device in (None, "auto") else device)
+def _choose(method: Method, x: Images, wanted: Sequence[Wanted]) -> list[int] | None:
+    """A class for each image, ranked by what the network of a method returns."""
+
+    def outputs(rows: Images) -> Tensor:
+        return read_output(method.forward_func(rows), len(rows), method.output)
+
+    against = method.score.against if isinstance(method.score, Contrast) else None
+    return choose_classes(outputs, x, wanted, against)
 
 
 def describe_error(error: BaseException) -> str:
@@ -246,15 +302,3 @@ def _stack(rows: Sequence[Tensor]) -> Tensor:
             "explain them one by one"
         )
     return torch.stack(list(rows))
-
-
-def _device_of(network: Any, asked: Device) -> torch.device | None:
-    """Where the network is; it belongs to the caller, so it is not moved."""
-    tensor = next(network.parameters(), next(network.buffers(), None)) if isinstance(network, nn.Module) else None
-    if tensor is None:
-        return None if asked is None else validate.device(asked)
-    if asked is not None and validate.device(asked).type != tensor.device.type:
-        raise ValueError(
-            f"device must be where the model is, {tensor.device}, got {str(asked)!r}; move it: model.to(...)"
-        )
-    return tensor.device

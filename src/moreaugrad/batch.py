@@ -14,14 +14,21 @@ from moreaugrad.types import Flags, Images, PerImage
 Record = TypeVar("Record")
 
 
+NO_DOUBLE = ("mps",)  # devices without float64
+
+
+def widest(x: Tensor) -> torch.dtype:
+    """The type in which sums over x are exact for all purposes: float64, or that of x where the device has none."""
+    return x.dtype if x.device.type in NO_DOUBLE else torch.float64
+
+
 def total(x: Images) -> PerImage:
     """Sum of each image, the same whatever else is in the batch.
 
     How a sum is split over threads depends on the shape of the batch; added up in float64 and rounded once,
     the order no longer shows. A last digit would: the kinks of a network amplify it.
     """
-    wide = x.dtype if x.device.type == "mps" else torch.float64
-    return x.flatten(1).sum(1, dtype=wide).to(x.dtype)
+    return x.flatten(1).sum(1, dtype=widest(x)).to(x.dtype)
 
 
 def norm(x: Images) -> PerImage:

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from moreaugrad import limits
+
 FORMAT = "moreaugrad.explanation"
 VERSION = 2  # raise it when an older reader would misread the file
 
@@ -29,11 +31,11 @@ def with_ending(path: str | os.PathLike[str], *endings: str) -> Path:
 
 def read_text(path: str | os.PathLike[str], what: str) -> str:
     """A small text file, or one sentence on why not."""
+    limits.text_file(what, Path(path))
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        reason = "nothing there" if isinstance(error, FileNotFoundError) else error
-        raise ValueError(f"{what} must be a readable text file, got {str(path)!r}: {reason}") from None
+        raise ValueError(f"{what} must be a readable text file, got {str(path)!r}: {error}") from None
 
 
 def first_line(error: BaseException) -> str:

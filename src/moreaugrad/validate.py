@@ -8,13 +8,16 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from moreaugrad.registry import unknown
+from moreaugrad import limits
+
+# the checks of plain values belong here too, but stand where no torch is imported
+number, positive, not_negative, at_least = limits.number, limits.positive, limits.not_negative, limits.at_least
+share, listed, one_of, steps = limits.share, limits.listed, limits.one_of, limits.steps
 
 
 class CheckedOptions(type):
@@ -53,38 +56,6 @@ def unknown_option(owner: str, name: str, known: Sequence[str]) -> TypeError:
     return TypeError(f"{owner} has no option {name!r}; {hint}")
 
 
-_WAYS = {  # out of a number that does not fit
-    "rho": "; 1.0 is the usual choice, and the method `gradient` is the limit of small rho",
-    "eta": "; 0 means no prior, and sparsity= chooses eta for you",
-    "noise_level": "; 0.1 is the usual choice, and smoothing=None means no noise",
-    "sigma": "; smoothing=None means no noise",
-}
-
-
-def positive(name: str, value: float) -> None:
-    number(name, value)
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be a positive finite number, got {value!r}{_WAYS.get(name, '')}")
-
-
-def not_negative(name: str, value: float) -> None:
-    number(name, value)
-    if not (value >= 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}{_WAYS.get(name, '')}")
-
-
-def at_least(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
-def number(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
-
-
 def prior(given: object) -> None:
     """A prior has its three methods."""
     lacking = [name for name in ("value", "prox", "units") if not callable(getattr(given, name, None))]
@@ -92,27 +63,6 @@ def prior(given: object) -> None:
         what = f"the class {given.__name__}; write {given.__name__}()" if isinstance(given, type) else repr(given)
         lack = f" without {', '.join(lacking)}" if lacking else ""
         raise TypeError(f"prior must be an object with value, prox and units, or a name in PRIORS, got {what}{lack}")
-
-
-def listed(name: str, given: Any) -> Sequence[Any]:
-    """One value as a list of one; a list, which asks for a path of maps, as it is."""
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        return [given]
-    if not given or None in given:
-        raise ValueError(f"{name} must be a number or a list of at least one number, got {given!r}")
-    return given
-
-
-def steps(total: int | None, samples: int) -> int:
-    """How many steps a budget pays for; a solver without one has 800."""
-    total = 800 if total is None else total
-    at_least("budget", total, 1)
-    if total < samples:
-        raise ValueError(
-            f"budget must be at least samples, got budget={total} and samples={samples}: "
-            "one step spends `samples` gradients; raise budget or lower samples"
-        )
-    return total // samples
 
 
 def flag(name: str, given: object) -> None:
@@ -124,11 +74,6 @@ def seed(given: object) -> None:
     if given is None or isinstance(given, torch.Generator):
         return
     at_least("seed", given, 0)
-
-
-def one_of(name: str, value: object, known: Mapping[str, Any]) -> None:
-    if value not in known:
-        raise unknown(name, value, list(known))
 
 
 def device(name: str | torch.device) -> torch.device:

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from moreaugrad.attacks import ATTACKS
-from moreaugrad.cli.attack import SHOWN, enlargement
+from moreaugrad.cli.attack import SHOWN
+from moreaugrad.cli.attack_report import enlargement
 from moreaugrad.metrics import METRICS
 
 SOURCE = '''
@@ -320,3 +321,17 @@ def test_help_names_every_attack(run, command):
     named = {word.strip(",.") for word in out.replace("│", " ").split()}
     own = {name for name, entry in ATTACKS.items() if entry.member is None}  # others may be registered by tests
     assert own - named == {"model_fooling"}  # it changes no image
+
+
+def test_an_attack_tells_the_norm_it_chose(folder, run):
+    typed = ("attack", "photos/a.png", *NET, "--method", "smoothgrad", "--epsilon", "3", "--steps", "2")
+    code, out, _ = run(*typed, "--quality", "fast", "--attack-budget", "16")
+    assert code == 0
+    assert ", l2 up to 3: " in out
+    assert "160 per judged map" in out
+    assert "None" not in out
+    code, out, _ = run(*typed, "--budget", "32", "--attack-budget", "16", "--json")
+    assert code == 0
+    line = json.loads(out)
+    assert (line["norm"], line["epsilon"], line["gradients"]["map"]) == ("l2", 3.0, 32)
+    assert line == json.loads(Path("attacks/a_attack.json").read_text())

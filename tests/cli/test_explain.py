@@ -1,8 +1,10 @@
 """The command line: files, JSON lines, exit codes, and one line on stderr for every failure."""
 
 import json
+import re
 import subprocess
 import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -77,7 +79,7 @@ def test_folders_are_read_but_never_their_results(folder, run, out):
         ([*LINEAR, "--eta", "-1"], "eta must be a finite number >= 0"),
         ([*LINEAR, "--eta", "1", "--sparsity", "0.1"], "exclude each other"),
         ([*LINEAR, "--sparsity", "5"], "sparsity must be in"),
-        ([*LINEAR, "--groups", "4"], "an option of sparse_moreau must be one of"),
+        ([*LINEAR, "--groups", "4"], "--groups must be left out with sparse_moreau"),
         ([*LINEAR, "--method", "group_sparse_moreau", "--groups", "[bold]"], "got '[bold]'"),
         ([*LINEAR, "--score", "loss"], "score must be one of"),
         ([*LINEAR, "--budget", "7"], "budget must be at least samples"),
@@ -193,3 +195,97 @@ def test_an_index_that_is_not_ours_is_left_alone(folder, run):
     assert code == 0
     assert "left alone" in err
     assert Path("maps/index.html").read_text() == "<h1>my site</h1>"
+
+
+def lines_of(out: str) -> list[dict]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_frames_get_results_of_their_own(folder, run):
+    frames = [Image.new("RGB", (9, 9), colour) for colour in ("red", "lime", "blue")]
+    frames[0].save("moving.gif", save_all=True, append_images=frames[1:])
+    typed = ("explain", "moving.gif", *LINEAR, "--method", "gradient", "--json")
+    code, out, err = run(*typed, "--frames")
+    assert (code, err) == (0, "")
+    found = lines_of(out)
+    assert [line["key"] for line in found] == [f"moving_frame00{index}" for index in range(3)]
+    assert [line["frame"] for line in found] == [0, 1, 2]
+    assert {line["file"] for line in found} == {"moving.gif"}
+    assert len(list(Path("maps").glob("moving_frame*.png"))) == 3
+    code, out, err = run(*typed)
+    assert (code, len(lines_of(out))) == (0, 1)
+    assert "holds 3 frames" in err
+    assert len(err.splitlines()) == 1
+    assert lines_of(out)[0]["score"] == found[0]["score"]
+
+
+def test_top_classes_get_results_of_their_own(folder, run):
+    code, out, err = run("explain", "a.png", "b[1].png", *LINEAR, "--method", "gradient", "--top", "3", "--json")
+    assert (code, err) == (0, "")
+    found = lines_of(out)
+    assert [line["key"] for line in found] == [f"{name}_top{rank}" for name in ("a", "b[1]") for rank in (1, 2, 3)]
+    for some in (found[:3], found[3:]):
+        assert {line["target"] for line in some} == {0, 1, 2}
+        assert [line["score"] for line in some] == sorted((line["score"] for line in some), reverse=True)
+    again = run("explain", "a.png", *LINEAR, "--method", "gradient", "--top", "2")
+    assert "2 of 2 are done already" in again[1]
+
+
+def test_a_contrast_is_told_and_stored(folder, run):
+    typed = ("explain", "a.png", *LINEAR, "--method", "gradient", "--target", "bird")
+    alone = {name: lines_of(run(*typed[:-1], name, "--json")[1])[0]["score"] for name in ("bird", "dog")}
+    code, out, err = run(*typed, "--against", "dog", "--json")
+    assert (code, err) == (0, "")
+    (line,) = lines_of(out)
+    assert line["score"] == pytest.approx(alone["bird"] - alone["dog"], abs=1e-5)
+    assert (line["target"], line["against"]) == (2, "dog")
+    assert "against=1" in line["options"]["score"]
+    assert "bird (class 2) against dog" in run(*typed, "--against", "dog", "--out", "other")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--against", "doog"], "against must be .* Did you mean 'dog'"),
+        (["--target", "1", "--against", "dog"], "against must be another class"),
+        (["--top", "4"], "top must be at most 3"),
+        (["--size", "16"], "preprocess function of its own"),
+    ],
+)
+def test_classes_that_do_not_fit_the_model(folder, run, arguments, words):
+    code, out, err = run("explain", "a.png", *LINEAR, *arguments)
+    assert (code, out) == (2, "")
+    assert re.search(words, err)
+
+
+def test_an_image_from_standard_input(folder, run, monkeypatch):
+    def feed(name):
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(Path(name).read_bytes())))
+
+    typed = (*LINEAR, "--method", "gradient", "--json")
+    feed("a.png")
+    (line,) = lines_of(run("explain", "-", *typed)[1])
+    (named,) = lines_of(run("explain", "a.png", *typed)[1])
+    assert (line["key"], line["file"], line["score"]) == ("stdin", "-", named["score"])
+    feed("b[1].png")
+    (other,) = lines_of(run("explain", "-", *typed)[1])
+    assert other["score"] != line["score"]  # another image, though it has the same name
+    feed("bad.png")
+    code, _, err = run("explain", "-", *typed)
+    assert code == 2
+    assert "standard input must be an image" in err
+
+
+def test_a_model_is_told_its_input(folder, run):
+    Path("own_small.py").write_text(
+        "from torch import nn\ndef plain(): return nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 4))\n"
+    )
+    typed = ("explain", "a.png", "--model", "own_small:plain", "--method", "gradient", "--size", "16")
+    code, _, err = run(*typed, "--mean", "0.5,0.5,0.5", "--std", "0.5,0.5,0.5")
+    assert (code, err) == (0, "")
+    assert Explanation.load("maps/a.gradient.npz").map.shape == (1, 3, 16, 16)
+    code, _, err = run(*typed, "--no-resume")
+    assert code == 0
+    assert err.startswith("warning: ")
+    assert "--mean" in err
+    assert run(*typed[:-1], "17")[0] == 2

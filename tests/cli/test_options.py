@@ -14,7 +14,8 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from moreaugrad.cli.options import MethodOptions, expand_options, option, parse_setting
+from moreaugrad.cli.command import expand_options, option, parse_setting
+from moreaugrad.cli.options import MethodOptions
 
 HEAVY = ("torch", "torchvision", "timm", "captum", "matplotlib", "skimage", "scipy", "numpy")
 SMALL = ["--model", "own_small:Linear", "--budget", "16"]

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
-from moreaugrad.data.images import find_images, read_image, unique_names
+from moreaugrad.data.images import read_image
 
 RAMP = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8) * 5  # 0, 5, ..., 235
 COLOURS = np.stack([RAMP, RAMP[::-1], RAMP[:, ::-1]], axis=2)
@@ -92,12 +90,6 @@ def test_grey_bits_and_cmyk(tmp_path):
     assert np.abs(cmyk.astype(int) - [255, 0, 0]).max() <= 3
 
 
-def test_first_frame_of_an_animation(tmp_path):
-    frames = [Image.new("RGB", (5, 4), colour) for colour in ("red", "blue")]
-    found = saved(tmp_path, frames[0], "moving.gif", save_all=True, append_images=frames[1:])
-    assert (found == [255, 0, 0]).all()
-
-
 @pytest.mark.parametrize(
     "array",
     [COLOURS, COLOURS / 255.0, COLOURS.astype(np.uint16) * 257, np.dstack([COLOURS, np.full((6, 8), 255, np.uint8)])],
@@ -169,28 +161,3 @@ def test_a_pil_image_of_a_cut_file(tmp_path):
 def test_bad_arrays(array, words):
     with pytest.raises((ValueError, TypeError), match=words):
         read_image(array)
-
-
-def test_collect_files_folders_patterns(tmp_path):
-    for name in ("b.png", "a.JPG", "deep/c.webp", "notes.txt", ".hidden.png", "maps/a.png", "x[1].png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    folder = [path.relative_to(tmp_path).as_posix() for path in find_images([tmp_path], skip=tmp_path / "maps")]
-    assert folder == ["a.JPG", "b.png", "deep/c.webp", "x[1].png"]
-    assert find_images([tmp_path / "maps"], skip=tmp_path / "maps") == [tmp_path / "maps/a.png"]
-    assert find_images([tmp_path / "?.png"]) == [tmp_path / "b.png"]
-    assert find_images([tmp_path / "x[1].png"]) == [tmp_path / "x[1].png"]
-    assert find_images([tmp_path / "b.png", str(tmp_path / "b.png")]) == [tmp_path / "b.png"]
-    missing = [tmp_path / "notes.txt", tmp_path / "none.png"]
-    assert find_images(missing) == missing
-
-
-@given(st.lists(st.sampled_from(["a.png", "A.png", "a.jpg", "x/a.png", "y/a.png", "x_a_png", "b.png", "a_2.png"])))
-def test_keys_are_distinct_even_where_case_is_ignored(names):
-    found = unique_names([Path("/photos", name) for name in names])
-    assert len({key.casefold() for key in found}) == len(names)
-
-
-def test_a_lone_name_is_its_own_key():
-    assert unique_names([Path("x/cat.png"), Path("y/dog.png")]) == ["cat", "dog"]
-    assert unique_names([Path("x/cat.png"), Path("y/cat.png")]) == ["x_cat_png", "y_cat_png"]

@@ -571,7 +571,7 @@ def test_the_command_offers_what_the_recipe_takes(data, weights, tmp_path):
     from typer.testing import CliRunner
 
     from moreaugrad.cli import train as commands
-    from moreaugrad.cli.options import expand_options
+    from moreaugrad.cli.command import expand_options
 
     app = typer.Typer()
     app.command()(expand_options(commands.train_mask))

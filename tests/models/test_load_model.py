@@ -4,6 +4,7 @@ import csv
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from torch import nn
 from moreaugrad.data.images import read_image
 from moreaugrad.models import MODELS, checkpoint, load_model
 from moreaugrad.models.checkpoint import WeightsUnavailableError, load_state, read_state
-from moreaugrad.models.classifier import CentreCrop, Classifier, imagenet_labels, read_labels
+from moreaugrad.models.classifier import CentreCrop, Classifier, ViewChange, imagenet_labels, read_labels
 from moreaugrad.models.custom import as_classifier, view_from_function
 from moreaugrad.models.embedded import copy_in_order, packaged_weights
 from moreaugrad.models.hubs import timm_view, torchvision_view
@@ -37,6 +38,17 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.fc(self.drop(x.flatten(1)))
+
+class Plain(nn.Module):
+    def __init__(self, channels=3):
+        super().__init__()
+        self.fc = nn.Linear(64 * channels, 3)
+
+    def forward(self, x):
+        return self.fc(x.flatten(1))
+
+def Grey():
+    return Plain(channels=1)
 
 def small(labels=None):
     from moreaugrad.models.classifier import CentreCrop, Classifier
@@ -351,9 +363,7 @@ def test_weights_out_of_reach_are_reported_in_one_sentence(name, monkeypatch, tm
     monkeypatch.setattr(checkpoint, "getproxies", dict)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    with pytest.raises(
-        WeightsUnavailableError, match=r"no connection to .*: down\); give .*weights='random'"
-    ) as caught:
+    with pytest.raises(WeightsUnavailableError, match=r"no connection to .*: down\); .*'random' as weights") as caught:
         load_model(name)
     assert "\n" not in str(caught.value)
     assert constants.HF_HUB_OFFLINE is False
@@ -382,3 +392,60 @@ def test_hugging_face_folder(tmp_path):
     again = load_model(f"hf/{tmp_path}", weights=tmp_path / "model.safetensors")
     with torch.no_grad():
         torch.testing.assert_close(again(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "box"),
+    [(64, (64, 64), (73, 73)), ((64, 96), (64, 96), (73, 110)), (None, (224, 224), (256, 256))],
+)
+def test_the_view_of_a_model_can_be_changed(given, size, box):
+    """The crop stays the share of the picture that it was."""
+    changed = ViewChange(given, [0.5] * 3, [0.1] * 3).apply(CentreCrop())
+    assert (changed.size, changed.box) == (size, box)
+    x, crop = changed.apply(Image.new("RGB", (300, 200), "white"))
+    assert x.shape == (3, *size)
+    assert crop.size == size[::-1]
+    torch.testing.assert_close(x, torch.full_like(x, 5.0))
+
+
+def test_a_model_that_does_not_know_its_input_can_be_told(own_code, caplog):
+    model = load_model("own_network:Plain", size=8, mean=(0.5,) * 3, std=(0.25,) * 3)
+    assert model.view == CentreCrop((8, 8), (8, 8), (0.5,) * 3, (0.25,) * 3)
+    assert not caplog.records
+    assert load_model("own_network:Plain", size=8).view.mean == CentreCrop().mean
+    (record,) = caplog.records
+    assert "ImageNet's mean, std;" in record.getMessage()
+    assert "--size" in record.getMessage()
+    assert "preprocess=" in record.getMessage()
+    grey = load_model("own_network:Grey", size=8, mean=[0.5], std=[0.5])
+    assert grey.preprocess(Image.new("RGB", (9, 9))).shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"size": 0}, "size must be at least 1"),
+        ({"size": (8, 8, 3)}, "height and width"),
+        ({"mean": (127.5,) * 3}, "divide 8-bit values by 255"),
+        ({"mean": (0.5, 0.5)}, "three numbers"),
+        ({"std": (0.0,) * 3}, "std must be a positive"),
+        ({"mean": (0.5,), "std": (0.5,) * 3}, "as many values"),
+        ({"mean": (0.5,)}, "give both"),
+        ({"size": 9}, "must take what its preprocessing makes"),
+    ],
+)
+def test_a_view_that_cannot_be_is_refused(own_code, given, words):
+    with pytest.raises(ValueError, match=words):
+        load_model("own_network:Plain", **given)
+
+
+def test_a_preprocess_function_cannot_be_changed_from_outside(own_code):
+    with pytest.raises(ValueError, match="must be left out where the model has a preprocess function"):
+        load_model("own_network:Net", size=16)
+
+
+@pytest.mark.parametrize(("size", "wanted"), [(64, (64, 64)), ([32, 48], (32, 48)), ({"height": 3}, (224, 224))])
+def test_the_size_in_a_hugging_face_configuration_is_used(size, wanted):
+    network = nn.Flatten()
+    network.config = SimpleNamespace(image_size=size)
+    assert as_classifier(network).size == wanted

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from moreaugrad.cli import train
 from moreaugrad.cli.attack import attack
 from moreaugrad.cli.certify import certify
+from moreaugrad.cli.command import expand_options
 from moreaugrad.cli.compare import compare, demo
 from moreaugrad.cli.explain import explain
-from moreaugrad.cli.options import expand_options
 from moreaugrad.cli.robustness import robustness
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import METHODS
@@ -23,10 +23,39 @@ from moreaugrad.models import MODELS
 from moreaugrad.registry import Table
 
 app = typer.Typer(
-    add_completion=False,
     help="Sparse and robust saliency maps: which pixels a classifier looks at.",
+    epilog="Begin with `moreaugrad demo`, or `moreaugrad compare photo.jpg --quality fast`. Each command has a --help.",
     pretty_exceptions_enable=False,
 )
+EXAMPLES = {
+    "explain": (
+        "moreaugrad explain photos/ --sparsity 0.05 --out maps",
+        "moreaugrad explain cat.png --top 3 --method group_sparse_moreau --groups superpixels",
+        "moreaugrad explain cat.png --model mypackage.nets:make --weights net.pt --size 64 --labels names.txt",
+        "moreaugrad explain cat.png --target tabby --against 'tiger cat'",
+    ),
+    "compare": (
+        "moreaugrad compare cat.png --quality fast",
+        "moreaugrad compare cat.png --methods gradient,smoothgrad,sparse_moreau --model timm/resnet50",
+    ),
+    "demo": ("moreaugrad demo --out demo",),
+    "attack": (
+        "moreaugrad attack cat.png --method smoothgrad --epsilon 3",
+        "moreaugrad attack cat.png --steps 3 --derivative frozen --quality fast",
+    ),
+    "robustness": (
+        "moreaugrad robustness photos/ --methods gradient,smoothgrad,sparse_moreau --norms 1,3,10",
+        "moreaugrad robustness photos/ --images 20 --minutes 30",
+    ),
+    "certify": (
+        "moreaugrad certify cat.png --model lipschitz_cifar10 --epsilon 0.005",
+        "moreaugrad certify cat.png --epsilon 0.1 --grid 8 --method sparsified_smoothgrad",
+    ),
+    "methods": ("moreaugrad methods --json | jq keys",),
+    "models": ("moreaugrad models --json | jq keys",),
+    "train-mask": ("moreaugrad train-mask --data photos/ --model efficientnet_lite0 --out mask.safetensors",),
+}
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON, with flags.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -43,24 +72,26 @@ def _top(
         raise typer.Exit(2)
 
 
-def methods(*, as_json: Annotated[bool, typer.Option("--json", help="As JSON, with flags.")] = False) -> None:
+def methods(*, as_json: AsJson = False) -> None:
     """List the methods."""
-    known = {name: {"summary": each.summary, "flags": sorted(each.flags)} for name, each in METHODS.items()}
-    if as_json:
-        typer.echo(json.dumps(known, indent=2))
-    else:
-        _print_table(METHODS)
+    _print_table(METHODS, as_json)
 
 
-def models() -> None:
+def models(*, as_json: AsJson = False) -> None:
     """List the models."""
-    _print_table(MODELS)
+    _print_table(MODELS, as_json)
 
 
-for command in (explain, compare, methods, models, demo, attack, robustness, certify):
-    app.command(command.__name__)(expand_options(command))
-app.command("train-mask")(expand_options(train.train_mask))
+def add_command(name: str, command: Callable[..., Any]) -> None:
+    """A command with its options expanded and examples below its help."""
+    examples = "\n\n".join(("Examples:", *EXAMPLES[name]))  # an empty line keeps lines apart
+    app.command(name, epilog=examples)(expand_options(command))
+
+
+for each in (explain, compare, demo, attack, robustness, certify, methods, models):
+    add_command(each.__name__, each)
 app.add_typer(train.app, name="train")
+add_command("train-mask", train.train_mask)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -86,11 +117,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
-def _print_table(table: Table) -> None:
+def _print_table(table: Table, as_json: bool) -> None:
+    if as_json:
+        known = {name: {"summary": entry.summary, "flags": sorted(entry.flags)} for name, entry in table.items()}
+        typer.echo(json.dumps(known, indent=2))
+        return
     width = max(map(len, table))
     for name, entry in table.items():
         typer.echo(f"{name:<{width}}  {entry.summary}")
-
-
-if __name__ == "__main__":
-    main()

@@ -12,10 +12,12 @@ from dataclasses import MISSING, asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import moreaugrad as mg
-from moreaugrad.cli.options import ImageFile, ModelOptions, Out, PriorOptions, Quiet, TargetClass, class_number, option
+from moreaugrad.cli.checks import class_number, open_image
+from moreaugrad.cli.command import option
+from moreaugrad.cli.options import ImageFile, Json, ModelOptions, Out, PriorOptions, Quiet, TargetClass
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import METHODS
 
@@ -45,12 +47,14 @@ OWN = {"sigma": "sigma", "smoothing": "sigma", "rho": "rho", "samples": "samples
 class CertifyOptions:
     """What to certify, and how."""
 
+    panel: ClassVar[str] = "Certificate"
+
     epsilon: float = option("l2 length of the changes, in units of the input; see --pixels.", default=MISSING)
     method: str = option(f"One of {', '.join(CERTIFIABLE)}, or a registered one.", default="moreau")
-    sigma: float | None = option("Of the noise, in the units of epsilon; default: 0.25.")
+    sigma: float | None = option("Of the noise, in the units of epsilon.", shown="0.25")
     no_noise: bool = option("Use the score without noise; its curvature must be known.", "--no-noise", default=False)
-    score: str | None = option("prob, logit or logprob; default: logit if layers have exact norms, else prob.")
-    recipe: str | None = option("range, local, lipschitz, smooth or convex; default: the strongest that holds.")
+    score: str | None = option("prob, logit or logprob.", shown="logit if layers have exact norms, else prob")
+    recipe: str | None = option("range, local, lipschitz, smooth or convex.", shown="the strongest that holds")
     bounds: str | None = option("Bounds of all values of the score.", metavar="LOW,HIGH")
     clip: str | None = option("Certify logits clipped to this range.", metavar="LOW,HIGH")
     votes: bool = option("Certify 1 for the predicted class, else 0; with --grid.", "--votes", default=False)
@@ -58,17 +62,17 @@ class CertifyOptions:
     lipschitz: str | None = option("Lipschitz constant of the score; exact: from the layers.", metavar="NUMBER|exact")
     curvature: str | None = option("Second derivatives are in [-LAM, BETA].", metavar="NUMBER|LAM,BETA|exact")
     convex: bool = option("The score is convex in the input.", "--convex", default=False)
-    rho: str | None = option("Envelope radius; default: theta of the largest sound one.", metavar="NUMBER|certified")
+    rho: str | None = option("Envelope radius.", shown="theta of the largest sound one", metavar="NUMBER|certified")
     theta: float = option("Share of the largest certified rho.", default=0.5)
     grid: int | None = option("Certify a map of this many cells per side instead of pixels.")
     samples: int = option("Fresh noise vectors.", default=10000)
     alpha: float = option("Probability that the certificate is wrong.", default=0.001)
-    k: int | None = option("Number of top units; default: a tenth of all.", "--k")
+    k: int | None = option("Number of top units.", "--k", shown="a tenth of all")
     units: str | None = option("What is ranked: pixels, entries or groups.")
     compared: str = option("Compare with the ideal or a computed map of a changed input.", default="ideal")
     pixels: bool = option("Pixels 0..1 are the input, for epsilon, sigma and rho too.", "--pixels", default=False)
     attack_steps: int = option("Steps of the attack that tries the certificate; 0 for none.", default=10)
-    seed: int | None = option("Seed of the fresh noise; default: from the system, unknown to anyone.")
+    seed: int | None = option("Seed of the fresh noise.", shown="from the system, unknown to anyone")
 
     def __post_init__(self) -> None:
         _ = METHODS[self.method]
@@ -156,6 +160,7 @@ def certify(
     options: PriorOptions,
     model: ModelOptions,
     out: Out = Path("certificates"),
+    json: Json = False,
     quiet: Quiet = False,
 ) -> int:
     """Certify what stays of a map when the image changes: OUT/<image>_certificate.png and .json.
@@ -163,12 +168,12 @@ def certify(
     A certificate that guarantees nothing says VACUOUS. So do those of photos at full resolution; --grid 8 asks for
     less, and the networks `lipschitz` and `lipschitz_cifar10` allow more.
     """
+    path, given, terminal = open_image(image), options.given(), Terminal(quiet, json)
     from moreaugrad.cli.report import report_on_image
 
-    given, terminal = options.given(), Terminal(quiet)
     check_method_options(given)
     examine = partial(certify_picture, typed=typed, options=given, target=target, terminal=terminal)
-    return report_on_image(image, "certificate", model, out, examine, terminal)
+    return report_on_image(path, "certificate", model, out, examine, terminal)
 
 
 def certify_picture(

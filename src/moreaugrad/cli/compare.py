@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from moreaugrad.cli.checks import class_number, make_folder, open_image, type_name
 from moreaugrad.cli.explain import FolderRun, describe
 from moreaugrad.cli.jobs import Job, describe_run
 from moreaugrad.cli.options import (
+    METHOD,
     ImageFile,
     MethodOptions,
     ModelOptions,
     Out,
     Quiet,
     TargetClass,
-    class_number,
-    make_folder,
+    complete_several_methods,
 )
 from moreaugrad.cli.results_folder import ResultsFolder, identify
 from moreaugrad.cli.terminal import Interruption, Terminal
+from moreaugrad.data.sources import name_source
 from moreaugrad.methods import METHODS
 
 if TYPE_CHECKING:
@@ -39,7 +41,14 @@ DEMO: dict[str, dict[str, Any]] = {
 }
 
 MethodNames = Annotated[
-    str, typer.Option("--methods", help="Names from `moreaugrad methods`, with commas; default: all.")
+    str,
+    typer.Option(
+        "--methods",
+        help="Names from `moreaugrad methods`, with commas.",
+        show_default="all",
+        autocompletion=complete_several_methods,
+        rich_help_panel=METHOD,
+    ),
 ]
 
 
@@ -57,7 +66,7 @@ def compare(
 
     An option goes to the methods that take it.
     """
-    given = options.given()
+    path, given = open_image(image), options.given()
     usable = [name for name, each in METHODS.items() if "network" in given or "trained" not in each.flags]
     names = [name.strip() for name in methods.split(",")] if methods else usable
     _ = [METHODS[name] for name in names]  # an unknown one raises
@@ -66,16 +75,14 @@ def compare(
     terminal = Terminal(quiet)
     terminal.hear_warnings()
     shares = share_options(names, given)
-    picture = read_image(image)
-    file = out / f"{image.stem}_compare.png"
-    make_folder(out, [file.name], [image])
+    picture, key = read_image(path), name_source(path)
+    file = out / f"{key}_compare.png"
+    make_folder(out, [file.name], [path])
     classifier = model.load(terminal)
     specific = None if methods else options.specific
-    found = _explain_by_each(
-        shares, classifier, (image.stem, picture), class_number(target, classifier), specific, terminal
-    )
+    found = _explain_by_each(shares, classifier, (key, picture), class_number(target, classifier), specific, terminal)
     first = next(iter(found.values()))
-    draw_side_by_side(found, f"{image.stem}: {first.label or f'class {first.target}'}", file)
+    draw_side_by_side(found, f"{key}: {first.label or f'class {first.target}'}", file)
     terminal.say(f"-> {file}")
     return 0
 
@@ -151,8 +158,7 @@ def share_options(names: Sequence[str], options: Mapping[str, Any]) -> dict[str,
         found[name] = {key: value for key, value in options.items() if takes_option(name, key, options)}
     for key in options:
         if not any(key in own for own in found.values()):
-            typed = "mask-network" if key == "network" else key.replace("_", "-")
-            raise ValueError(f"--{typed} must be an option of a compared method, got only {list(names)}")
+            raise ValueError(f"{type_name(key)} must be an option of a compared method, got only {list(names)}")
     return found
 
 

@@ -19,22 +19,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from moreaugrad.cli.checks import check_method, choose_method, make_folder, refuse_missing
 from moreaugrad.cli.index_page import write_index
 from moreaugrad.cli.jobs import Job, make_jobs
 from moreaugrad.cli.options import (
+    OUTPUT,
+    ClassOptions,
+    Frames,
     ImageFiles,
+    Json,
     MethodName,
     MethodOptions,
     ModelOptions,
     Out,
     Quiet,
-    TargetClass,
-    choose_method,
-    class_number,
-    make_folder,
 )
 from moreaugrad.cli.results_folder import BUSY, ENDINGS, MINE, RESULTS, ResultsFolder
 from moreaugrad.cli.terminal import Interruption, Terminal
+from moreaugrad.data.sources import as_path, find_images
 
 if TYPE_CHECKING:
     from moreaugrad.api import Explainer, Record
@@ -42,13 +44,23 @@ if TYPE_CHECKING:
 ALL_DONE, SOME_FAILED, NOTHING_DONE, INTERRUPTED = 0, 1, 2, 130
 BATCH = {"cuda": 64}  # images per call; one by one on other devices
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON line per image, and nothing else.")]
 Resume = Annotated[
-    bool, typer.Option("--resume/--no-resume", help="Skip images that OUT holds already, explained with equal options.")
+    bool,
+    typer.Option(
+        "--resume/--no-resume",
+        help="Skip images that OUT holds already, explained with equal options.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
-Pictures = Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw a picture of each map.")]
+Pictures = Annotated[
+    bool, typer.Option("--pictures/--no-pictures", help="Draw a picture of each map.", rich_help_panel=OUTPUT)
+]
 Formats = Annotated[
-    str, typer.Option(help="Files for each image, with commas: png (picture), npz (raw map), json (as its line).")
+    str,
+    typer.Option(
+        help="Files for each image, with commas: png (picture), npz (raw map), json (as its line).",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 
 
@@ -56,9 +68,10 @@ def explain(  # noqa: PLR0913
     images: ImageFiles,
     *,
     method: MethodName = None,
-    target: TargetClass = None,
+    classes: ClassOptions,
     model: ModelOptions,
     options: MethodOptions,
+    frames: Frames = False,
     out: Out = Path("maps"),
     formats: Formats = "png,npz",
     pictures: Pictures = True,
@@ -70,24 +83,26 @@ def explain(  # noqa: PLR0913
 
     The same command goes on where it was stopped, and several may work on one folder. OUT/index.html shows all.
     """
+    terminal = Terminal(quiet, json)
+    terminal.hear_warnings()
     given = options.given()
     name = choose_method(method, given)
     endings = [each for each in choose_endings(formats) if pictures or each != "png"]
-    from moreaugrad.api import Explainer
-    from moreaugrad.data.images import find_images
-
-    terminal = Terminal(quiet, json)
-    terminal.hear_warnings()
     paths = find_images(images, skip=out)
+    refuse_missing(paths)
+    check_method(name, given)
+    from moreaugrad.api import Explainer
+    from moreaugrad.data.frames import split_frames
+
     make_folder(out)
     with Interruption() as interruption:
         classifier = model.load(terminal)
+        wanted, given = classes.choose(classifier), classes.contrast(classifier, given)
         explainer = Explainer(classifier, name, given)
-        chosen = class_number(target, classifier)
         with ResultsFolder(out) as folder:
-            named = set(map(Path, images))
+            named = set(map(as_path, images))
             mine = [path for path in paths if path in named or not folder.owns(path)]
-            jobs = make_jobs(mine, chosen, explainer, out)
+            jobs = make_jobs(split_frames(mine) if frames else mine, wanted, explainer, out)
             run = FolderRun(folder, explainer, endings, terminal, interruption, again=not resume)
             return run.explain(jobs, BATCH.get(classifier.device.type, 1))
 
@@ -192,7 +207,7 @@ class FolderRun:
 
     def store(self, job: Job, record: Record) -> None:
         """Write the files and the line of one image, and report it."""
-        facts, contents = as_json(record, job.file, self.explainer), {}
+        facts, contents = as_json(record, job.file, self.explainer) | job.facts, {}
         if record.explanation is not None:
             contents = draw(record, self.explainer.name, self.endings)
         try:
@@ -245,6 +260,7 @@ def as_json(record: Record, file: str, explainer: Explainer) -> dict[str, Any]:
         name: getattr(one, name) for name in ("eta", "envelope", "residual", "relative_error", "converged", "gradients")
     }
     found |= {"target": record.target, "label": record.label}
+    found |= {} if record.against is None else {"against": record.against}
     found |= {name: _number(value) for name, value in numbers.items()} | {"seed": one.seed}
     found |= {"seconds": round(record.seconds, 3), "precision": one.options.get("precision")}
     found |= {name: _number(length) for name, length in record.lengths.items()}
@@ -257,8 +273,10 @@ def describe(record: Record) -> str:
 
     assert record.explanation is not None
     (facts,) = record.explanation.facts()
-    words = describe_image(facts | {"label": record.label})
-    return ", ".join(["the only output"] * (record.target is None) + words + describe_accuracy(facts))
+    words = ["the only output"] * (record.target is None) + describe_image(facts | {"label": record.label})
+    if record.against is not None:
+        words[0] += f" against {record.against}"
+    return ", ".join(words + describe_accuracy(facts))
 
 
 def _number(value: Any) -> float | bool | None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moreaugrad.cli.results_folder import identify
+from moreaugrad.data.sources import STDIN, Frame, ImageSource, unique_names
 
 if TYPE_CHECKING:
     from moreaugrad.api import Explainer
+    from moreaugrad.models.classes import Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,27 +25,44 @@ class Job:
     key: str  # its name
     source: Any  # what `read_image` takes
     file: str  # as it was typed
-    target: int | None
+    target: Wanted
     identity: str  # of the image and of everything that its map depends on
+    facts: dict[str, int] = field(default_factory=dict)  # what its line says of it: frame, rank
 
 
-def make_jobs(paths: Sequence[Path], target: int | None, explainer: Explainer, out: Path) -> list[Job]:
-    """A job for each file, once.
+def make_jobs(sources: Sequence[ImageSource], targets: Sequence[Wanted], explainer: Explainer, out: Path) -> list[Job]:
+    """A job for each picture and target, once.
 
     A file is known by its content, so that a changed one is explained again and a copied or touched one is not, and
     by its place as seen from `out`, so that the two can be moved together.
     """
-    from moreaugrad.data.images import unique_names
+    from moreaugrad.data.images import read_image
+    from moreaugrad.models.classes import Ranked
 
     found: dict[str, Job] = {}
-    run = describe_run(explainer) | {"target": target}
-    for key, path in zip(unique_names(paths), paths, strict=True):
-        place = path.parent.resolve() / path.name
-        with suppress(ValueError):  # Windows: on another drive
-            place = Path(os.path.relpath(place, out.resolve()))
-        identity = identify(run | {"file": place.as_posix(), "content": digest(path)})
-        found.setdefault(identity, Job(key, path, str(path), target, identity))
+    run = describe_run(explainer)
+    digests: dict[Path, str | None] = {}
+    for key, source in zip(unique_names(sources), sources, strict=True):
+        path, frame = (source.path, {"frame": source.index}) if isinstance(source, Frame) else (source, {})
+        picture = read_image(STDIN) if path == STDIN else None  # it can be read only once
+        if path not in digests:
+            digests[path] = digest(path) if picture is None else digest_bytes(picture.tobytes())
+        about = run | {"file": place_of(path, out), "content": digests[path]} | frame
+        for target in targets:
+            rank = {"rank": target.rank} if isinstance(target, Ranked) else {}
+            identity = identify(about | {"target": None if rank else target} | rank)
+            name = f"{key}_top{rank['rank']}" if rank else key
+            job = Job(name, picture or source, str(path), target, identity, frame | rank)
+            found.setdefault(identity, job)
     return list(found.values())
+
+
+def place_of(path: Path, out: Path) -> str:
+    """Where a file is, as seen from the results."""
+    place = path.parent.resolve() / path.name
+    with suppress(ValueError):  # Windows: on another drive
+        place = Path(os.path.relpath(place, out.resolve()))
+    return place.as_posix()
 
 
 def describe_run(explainer: Explainer) -> dict[str, Any]:
@@ -74,3 +93,7 @@ def digest(path: Path) -> str | None:
             return file_digest(handle, lambda: blake2b(digest_size=16)).hexdigest()
     except OSError:
         return None
+
+
+def digest_bytes(content: bytes) -> str:
+    return blake2b(content, digest_size=16).hexdigest()

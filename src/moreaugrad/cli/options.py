@@ -2,90 +2,217 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
-from functools import wraps
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
-from inspect import Parameter, Signature, signature
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from moreaugrad import limits
+from moreaugrad.cli.command import complete, option, parse_numbers, parse_setting
 from moreaugrad.methods import METHODS, QUALITY
+from moreaugrad.models import MODELS, find_entry
 
 if TYPE_CHECKING:
     from moreaugrad.cli.terminal import Terminal
+    from moreaugrad.models.classes import Wanted
     from moreaugrad.models.classifier import Classifier
 
-ImageFile = Annotated[Path, typer.Argument(help="An image file.", show_default=False)]
-ImageFiles = Annotated[list[str], typer.Argument(help="Image files, folders or patterns.", show_default=False)]
+MODEL, METHOD, ACCURACY, OUTPUT = "Model", "Method", "Noise and accuracy", "Output"  # panels of --help
+# what a method takes where nothing is typed, for --help: the classes themselves would cost the import of torch
+DEFAULTS = {
+    "sparsity": "0.05; groups: 0.15",
+    "groups": "16",
+    "rho": "1",
+    "noise_level": "0.1; smoothgrad: 0.15",
+    "samples": "8; smoothgrad: 64",
+    "budget": "800",
+    "score": "logit",
+    "seed": "0",
+}
+
+
+def model_names() -> list[str]:
+    """Models by name, and the beginnings of those of hubs."""
+    return [
+        name if entry.flags or name.isidentifier() else name.rpartition("/")[0] + "/"
+        for name, entry in MODELS.items()
+        if ":" not in name
+    ]
+
+
+complete_methods, complete_models = complete(lambda: METHODS), complete(model_names)
+complete_several_methods = complete(lambda: METHODS, lists=True)
+
+ImageFile = Annotated[str, typer.Argument(help="An image file; - reads standard input.", show_default=False)]
+ImageFiles = Annotated[
+    list[str],
+    typer.Argument(help="Image files, folders or patterns; - reads standard input.", show_default=False),
+]
+Frames = Annotated[
+    bool, typer.Option("--frames", help="Explain every frame of animations, documents and videos, not only the first.")
+]
 MethodName = Annotated[
     str | None,
     typer.Option(
         "--method",
-        help="A name from `moreaugrad methods`, or captum/CLASS; default: sparse_moreau, or moreau with --prior.",
+        help="A name from `moreaugrad methods`, or captum/CLASS.",
+        show_default="sparse_moreau; moreau with --prior",
+        autocompletion=complete_methods,
+        rich_help_panel=METHOD,
     ),
 ]
 TargetClass = Annotated[
-    str | None, typer.Option("--target", help="The class to explain, by number or name; default: the predicted class.")
+    str | None,
+    typer.Option(
+        "--target",
+        help="The class to explain, by number or name.",
+        show_default="the predicted class",
+        rich_help_panel=METHOD,
+    ),
 ]
-Weights = Annotated[str | None, typer.Option(help="A checkpoint file, or 'random'.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, ...; auto takes a GPU if there is one.")]
-Seed = Annotated[int, typer.Option(help="Seed of all random numbers.")]
-Out = Annotated[Path, typer.Option(help="Folder for the results.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Imports = Annotated[
-    list[str] | None,
-    typer.Option("--import", metavar="MODULE", help="A module or .py file that registers methods, priors, ..."),
+Top = Annotated[
+    int | None,
+    typer.Option(help="Explain this many classes of each image, the most likely ones.", rich_help_panel=METHOD),
 ]
-
-
-def option(help: str, *names: str, default: Any = None, metavar: str | None = None) -> Any:
-    """A field of a dataclass that `expand_options` turns into an option of the command line."""
-    info = typer.Option(... if default is MISSING else default, *names, help=help, metavar=metavar)
-    return field(default=default, metadata={"info": info})
+Against = Annotated[
+    str | None,
+    typer.Option(
+        help="A second class, by number or name: what speaks for the first rather than for it.", rich_help_panel=METHOD
+    ),
+]
+Weights = Annotated[
+    str | None, typer.Option(help="A checkpoint file, or 'random'.", show_default="pretrained", rich_help_panel=MODEL)
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="cpu, cuda, mps, xpu, ...; auto takes a GPU if there is one.",
+        autocompletion=complete(lambda: ("auto", "cpu", "cuda", "mps", "xpu")),
+        rich_help_panel=MODEL,
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", rich_help_panel=ACCURACY)]
+Out = Annotated[Path, typer.Option(help="Folder for the results.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel=OUTPUT)]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON line per image, and nothing else.", rich_help_panel=OUTPUT)
+]
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """A classifier, and where it runs."""
 
-    model: str = option("A name from `moreaugrad models`, or package.module:factory.", default="efficientnet_lite0")
+    panel: ClassVar[str] = MODEL
+
+    model: str = option(
+        "A name from `moreaugrad models`, or package.module:factory.",
+        default="efficientnet_lite0",
+        autocompletion=complete_models,
+    )
     weights: Weights = None
-    labels: Path | None = option("Class names: one per line, or JSON.")  # noqa: RUF009
+    labels: Path | None = option("Class names: one per line, or JSON.", shown="the model's own")  # noqa: RUF009
     device: Device = "auto"
+    size: str | None = option(
+        "Side of the network's input, or its height and width, in pixels.",
+        metavar="PIXELS",
+        shown="the model's own, else 224",
+    )
+    mean: str | None = option(
+        "What is subtracted from each channel, on the scale 0..1.",
+        metavar="R,G,B",
+        shown="the model's own, else ImageNet's",
+    )
+    std: str | None = option(
+        "What each channel is divided by.", metavar="R,G,B", shown="the model's own, else ImageNet's"
+    )
+
+    def __post_init__(self) -> None:
+        find_entry(self.model)  # an unknown one raises
+        if self.weights not in (None, "random"):
+            limits.checkpoint(self.weights)
+        if self.labels is not None:
+            limits.text_file("labels", self.labels)
+        limits.view(**self.view)
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """What was typed of the preprocessing, as numbers."""
+        size = parse_numbers("size", self.size, int)
+        found = {name: parse_numbers(name, getattr(self, name), float) for name in ("mean", "std")}
+        return {"size": size} | found
 
     def load(self, terminal: Terminal) -> Classifier:
-        from moreaugrad.api import best_device
+        from moreaugrad.model.devices import best_device
         from moreaugrad.models import load_model
 
         device = best_device(self.device)
         with terminal.busy(f"loading {self.model}"):
-            return load_model(self.model, self.weights, self.labels, device)
+            return load_model(self.model, self.weights, self.labels, device, **self.view)
+
+
+@dataclass(frozen=True)
+class ClassOptions:
+    """The class, or classes, to explain."""
+
+    target: TargetClass = None
+    top: Top = None
+    against: Against = None
+
+    def __post_init__(self) -> None:
+        if self.top is not None:
+            limits.at_least("top", self.top, 1)
+            if self.target is not None:
+                raise ValueError(f"--top and --target exclude each other, got {self.top} and {self.target!r}; give one")
+        if self.against is not None and self.against == self.target:
+            raise ValueError(f"--against must be another class than --target, got {self.against!r} for both")
+
+    def choose(self, classifier: Classifier) -> list[Wanted]:
+        """What to explain in each image: classes by number or rank; None is the predicted one."""
+        from moreaugrad.models.classes import Ranked, find_class
+
+        if self.top is None:
+            return [None if self.target is None else find_class(self.target, classifier.labels)]
+        if classifier.labels and self.top > len(classifier.labels):
+            raise ValueError(f"top must be at most {len(classifier.labels)}, the number of classes, got {self.top}")
+        return [Ranked(rank + 1) for rank in range(self.top)]
+
+    def contrast(self, classifier: Classifier, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a method, with a score that is a contrast where one was asked for."""
+        from moreaugrad.models.classes import Contrast, find_class
+
+        if self.against is None:
+            return dict(options)
+        against = find_class(self.against, classifier.labels, "against")
+        return {**options, "score": Contrast(against, options.get("score", "logit"))}
 
 
 @dataclass(frozen=True)
 class PriorOptions:
     """Options of a method that every command takes: those of its prior, and any other by --set."""
 
-    eta: float | None = option("Weight of the prior, for sparse methods.")
-    sparsity: float | None = option("Share of the map to keep, e.g. 0.05, for sparse methods; chooses eta.")
-    groups: str | None = option("Cells per side, 'superpixels' or 'channels'.")
-    prior: str | None = option("The prior of a method that takes one, e.g. l1.")
+    panel: ClassVar[str] = METHOD
+
+    eta: float | None = option("Weight of the prior, for sparse methods.", shown="chosen by --sparsity")
+    sparsity: float | None = option("Share of the map to keep, for sparse methods.", shown=DEFAULTS["sparsity"])
+    groups: str | None = option(
+        "Cells per side, 'superpixels' or 'channels'.",
+        shown=DEFAULTS["groups"],
+        autocompletion=complete(lambda: limits.GROUPS),
+    )
+    prior: str | None = option("The prior of a method that takes one, e.g. l1.", shown="the method's own")
     others: list[str] | None = option(  # noqa: RUF009
         "Any other option, e.g. rule=gausslegendre; may be repeated.", "--set", metavar="NAME=VALUE"
     )
 
     def given(self) -> dict[str, Any]:
-        """The options that were typed, by their names in Python."""
+        """The options that were typed, by their names in Python; values that no method takes raise."""
         found = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("others", "quality")}
         found["groups"] = int(self.groups) if self.groups and self.groups.isdecimal() else self.groups
         found = {name: value for name, value in found.items() if value is not None}
+        limits.options(found)
         for text in self.others or ():
             name, value = parse_setting(text)
             if name in found:
@@ -98,28 +225,53 @@ class PriorOptions:
 class MethodOptions(PriorOptions):
     """All options of a method that have a name of their own."""
 
-    rho: float | None = option("Radius of the envelope, in squared units of the network's input.")
-    noise_level: float | None = option("Noise relative to the range of the image; 0 for none.")
-    samples: int | None = option("Noise vectors per step.")
-    budget: int | None = option("Gradients per image.")
-    quality: str | None = option(f"Instead of --budget: {', '.join(QUALITY)}.")
-    relative_error: float | None = option("Stop an image once the relative standard error of its map is below this.")
-    score: str | None = option("logit, prob or logprob.")
-    seed: int | None = option("Seed of the noise.")
-    layer: str | None = option("Module path, for methods that read a layer; several with commas.")
-    mask_network: Path | None = option("A file made by `moreaugrad train-mask`.")  # noqa: RUF009
-    precision: str | None = option("float32, tf32, bfloat16 or float16; default: by the device.")
-    compile: bool | None = option("Use torch.compile; default: for many images.", "--compile/--no-compile")
+    panel: ClassVar[str] = ACCURACY
+
+    rho: float | None = option(
+        "Radius of the envelope, in squared units of the network's input.",
+        shown=DEFAULTS["rho"],
+        rich_help_panel=METHOD,
+    )
+    score: str | None = option(
+        f"{', '.join(limits.SCORES[:-1])} or {limits.SCORES[-1]} of the class.",
+        shown=DEFAULTS["score"],
+        rich_help_panel=METHOD,
+        autocompletion=complete(lambda: limits.SCORES),
+    )
+    layer: str | None = option(
+        "Module path, for methods that read a layer; several with commas.",
+        shown="found in the network",
+        rich_help_panel=METHOD,
+    )
+    mask_network: Path | None = option(  # noqa: RUF009
+        "A file made by `moreaugrad train-mask`.", rich_help_panel=METHOD
+    )
+    noise_level: float | None = option(
+        "Noise relative to the range of the image; 0 for none.", shown=DEFAULTS["noise_level"]
+    )
+    samples: int | None = option("Noise vectors per step.", shown=DEFAULTS["samples"])
+    budget: int | None = option("Gradients per image.", shown=DEFAULTS["budget"])
+    quality: str | None = option(
+        f"Instead of --budget: {', '.join(f'{name} ({QUALITY[name]})' for name in QUALITY)}.",
+        autocompletion=complete(lambda: QUALITY),
+    )
+    relative_error: float | None = option(
+        "Stop an image once the relative standard error of its map is below this.", shown="spend the budget"
+    )
+    seed: int | None = option("Seed of the noise.", shown=DEFAULTS["seed"])
+    precision: str | None = option(
+        "float32, tf32, bfloat16 or float16.",
+        shown="by the device",
+        autocompletion=complete(lambda: limits.PRECISIONS),
+    )
+    compile: bool | None = option("Use torch.compile.", "--compile/--no-compile", shown="for many images on a GPU")
 
     def given(self) -> dict[str, Any]:
         found = super().given()
         if "mask_network" in found:
             found["network"] = str(found.pop("mask_network"))
-        if self.quality is not None and "budget" in found:
-            raise ValueError(f"--quality and --budget exclude each other, got {self.quality!r} and {found['budget']}")
-        if self.quality is not None and self.quality not in QUALITY:
-            raise ValueError(f"--quality must be one of {list(QUALITY)}, got {self.quality!r}")
-        return found if self.quality is None else found | {"budget": QUALITY[self.quality]}
+        budget = choose_budget(self.quality, self.budget)
+        return found if budget is None else found | {"budget": budget}
 
     @property
     def specific(self) -> set[str]:
@@ -128,113 +280,12 @@ class MethodOptions(PriorOptions):
         return {name for name, value in named.items() if value} | {parse_setting(text)[0] for text in self.others or ()}
 
 
-def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command for Typer: each parameter that is a dataclass becomes the options that are its fields.
-
-    Adds --import, whose modules are imported before the command looks up any name.
-    """
-    groups: dict[str, Any] = {name: kind for name, kind in get_type_hints(command).items() if is_dataclass(kind)}
-    hints = get_type_hints(command, include_extras=True)
-    options: list[Parameter] = []
-    for name, one in signature(command).parameters.items():
-        if name not in groups:
-            options.append(one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
-            continue
-        own = get_type_hints(groups[name], include_extras=True)
-        for each in fields(groups[name]):
-            default = each.metadata.get("info", each.default)
-            options.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=own[each.name]))
-    options.append(Parameter("imports", Parameter.KEYWORD_ONLY, default=None, annotation=Imports))
-
-    @wraps(command)
-    def run(imports: list[str] | None = None, **typed: Any) -> Any:
-        for module in imports or ():
-            import_plugin(module)
-        bundles = {
-            name: kind(**{each.name: typed.pop(each.name) for each in fields(kind)}) for name, kind in groups.items()
-        }
-        return command(**typed, **bundles)
-
-    run.__signature__ = Signature(options)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in options}
-    return run
-
-
-def import_plugin(name: str) -> None:
-    """Import a module by its name, looked for in the current folder too, or a .py file by its path; once."""
-    try:
-        if name.endswith(".py"):
-            _import_file(str(Path(name).resolve()))
-        else:
-            sys.path.insert(0, str(Path.cwd()))
-            try:
-                import_module(name)
-            finally:
-                sys.path.remove(str(Path.cwd()))
-    except Exception as error:
-        raise ValueError(
-            f"--import must name a module or a .py file that can be imported, got {name!r}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-
-
-def _import_file(path: str) -> None:
-    """A file that some module was imported from already would register its members twice."""
-    if any(getattr(module, "__file__", None) == path for module in list(sys.modules.values())):
-        return
-    spec: Any = spec_from_file_location(path, path)
-    sys.modules[path] = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(sys.modules[path])
-    except BaseException:
-        del sys.modules[path]
-        raise
-
-
-def parse_setting(text: str) -> tuple[str, Any]:
-    """NAME=VALUE; a value that is JSON (a number, true, null, a list) is read as that, any other is a word."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise ValueError(f"--set must be NAME=VALUE, got {text!r}")
-    try:
-        return name.strip().replace("-", "_"), json.loads(value)
-    except json.JSONDecodeError:
-        return name.strip().replace("-", "_"), value
-
-
-def choose_method(name: str | None, options: Mapping[str, Any]) -> str:
-    """The method by name; the default is one that takes the options. An unknown name raises."""
-    chosen = name or ("moreau" if "prior" in options else "sparse_moreau")
-    _ = METHODS[chosen]
-    return chosen
-
-
-def class_number(text: str | None, classifier: Classifier) -> int | None:
-    """A class by number or by name; None is the predicted one."""
-    if text is None or text.lstrip("-").isdecimal():
-        return None if text is None else int(text)
-    labels = classifier.labels
-    if not labels:
-        raise ValueError(f"--target must be a class number where classes have no names, got {text!r}; see --labels")
-    found = [index for index, label in enumerate(labels) if label.casefold() == text.strip().casefold()]
-    if len(found) > 1:
-        raise ValueError(f"--target must name one class, got {text!r}, the name of classes {found}; give the number")
-    if not found:
-        close = get_close_matches(text, labels, n=3)
-        hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise ValueError(f"--target must be a number or one of the {len(labels)} class names, got {text!r}.{hint}")
-    return found[0]
-
-
-def make_folder(out: Path, files: Iterable[str] = (), images: Sequence[Path] = ()) -> None:
-    """Make the folder of the results; refuse to write over an image that is to be read."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"--out must be a folder, got the file {str(out)!r}; name another")
-    sources = {image.resolve() for image in images}
-    for name in files:
-        if (out / name).resolve() in sources:
-            raise ValueError(
-                f"--out must not lie where results would replace an image, got {str(out)!r}, where {name} is one "
-                "of the images; name another folder"
-            )
-    out.mkdir(parents=True, exist_ok=True)
+def choose_budget(quality: str | None, budget: int | None) -> int | None:
+    """The gradients per image that were typed, as a number or as a quality."""
+    if quality is None:
+        return budget
+    if budget is not None:
+        raise ValueError(f"--quality and --budget exclude each other, got {quality!r} and {budget}")
+    if quality not in QUALITY:
+        raise ValueError(f"--quality must be one of {list(QUALITY)}, got {quality!r}")
+    return QUALITY[quality]

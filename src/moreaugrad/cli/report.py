@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from moreaugrad.cli.options import ModelOptions, make_folder
+from moreaugrad.cli.checks import make_folder
+from moreaugrad.cli.options import ModelOptions
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.data.images import read_image
+from moreaugrad.data.sources import name_source
 from moreaugrad.files import replacing
 from moreaugrad.methods.options import plain
 from moreaugrad.models.classifier import Classifier
@@ -40,11 +42,11 @@ def report_on_image(
 ) -> int:
     """Examine one image and write OUT/<image>_<suffix>.json and .png, each whole or not at all; the exit code."""
     terminal.hear_warnings()
-    picture = read_image(image)
-    data, drawing = (out / f"{image.stem}_{suffix}.{end}" for end in ("json", "png"))
+    picture, key = read_image(image), name_source(image)
+    data, drawing = (out / f"{key}_{suffix}.{end}" for end in ("json", "png"))
     make_folder(out, [data.name, drawing.name], [image])
     facts, describe, draw = examine(model.load(terminal), picture)
-    known = strict({"file": str(image), "key": image.stem, **facts})
+    known = strict({"file": str(image), "key": key, **facts})
     with replacing(data) as handle:
         handle.write((json.dumps(known, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
     with warnings.catch_warnings():
@@ -53,6 +55,7 @@ def report_on_image(
     pictures.write(figure, drawing)
     for line in (*describe(known), f"-> {drawing}, {data}"):
         terminal.say(line)
+    terminal.result(json.dumps(known, ensure_ascii=False, allow_nan=False))
     return 0
 
 

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moreaugrad.attacks import ATTACKS
-from moreaugrad.cli.attack import NAMES, AttackBudget, Budget
-from moreaugrad.cli.options import ModelOptions, Out, PriorOptions, Quiet, Seed, make_folder, option
+from moreaugrad.cli.attack import NAMES, AttackBudget
+from moreaugrad.cli.checks import make_folder, refuse_missing
+from moreaugrad.cli.command import option
+from moreaugrad.cli.options import ACCURACY, ModelOptions, Out, PriorOptions, Quiet, Seed
 from moreaugrad.cli.terminal import Terminal
+from moreaugrad.data.sources import find_images, unique_names
 from moreaugrad.methods import METHODS
 from moreaugrad.metrics import METRICS
 
@@ -43,10 +46,11 @@ class SourceOptions:
             raise ValueError("give images or --data, and not both, got " + ("both" if self.images else "neither"))
         if self.count is not None and self.count < 1:
             raise ValueError(f"--images must be at least 1, got {self.count}")
+        if self.images:
+            refuse_missing(find_images(self.images))
 
     def open(self, classifier: Classifier, out: Path) -> Source:
         from moreaugrad.data.arrays import read_cifar10
-        from moreaugrad.data.images import find_images, unique_names
         from moreaugrad.studies.sources import PictureSource
 
         if self.data is not None:
@@ -75,7 +79,9 @@ class StudyOptions:
         default="normalised_distance,topk_intersection,ssim",
     )
     attack_budget: AttackBudget = 400
-    budget: Budget = 1600
+    budget: int = option(
+        "Gradients of a map that is judged, for methods that have a choice.", default=1600, rich_help_panel=ACCURACY
+    )
     steps: int = option("Steps of the attacks that take steps.", default=10)
     restarts: int = option("Restarts of the attacks that have them.", default=1)
     seed: Seed = 0

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moreaugrad.cli.options import Device, Quiet, Seed, Weights, expand_options, option
+from moreaugrad.cli.command import expand_options, option
+from moreaugrad.cli.options import Device, Quiet, Seed, Weights
 from moreaugrad.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class CifarRecipe:
         "Gaussian noise on the input; resnet18: normalised, lipschitz: pixels 0..1.", default=0.0
     )
     epochs: int = option("Passes over the training images.", default=200)
-    batch: int | None = option("Images per step; default: 512 on a GPU, else 128.")
-    lr: float | None = option("Highest learning rate; default: 0.2 per 512 images of a batch, or 0.01 for lipschitz.")
+    batch: int | None = option("Images per step.", shown="512 on a GPU, else 128")
+    lr: float | None = option("Highest learning rate.", shown="0.2 per 512 images of a batch, or 0.01 for lipschitz")
     weight_decay: float | None = option("resnet18: weight decay, 5e-4.")
     seed: Seed = 0
 
@@ -70,8 +71,8 @@ class FineTuningRecipe:
     """How to fine-tune on Tiny-ImageNet; None is chosen by the device."""
 
     epochs: int = option("Passes over the training images.", default=15)
-    batch: int | None = option("Images per step; default: 256 on a GPU, else 64.")
-    lr: float | None = option("Highest learning rate; default: 0.01 per 256 images of a batch.")
+    batch: int | None = option("Images per step.", shown="256 on a GPU, else 64")
+    lr: float | None = option("Highest learning rate.", shown="0.01 per 256 images of a batch")
     size: int = option("Side of the network's input in pixels; images are resized to it.", default=128)
     seed: Seed = 0
 
@@ -80,12 +81,12 @@ class FineTuningRecipe:
 class MaskRecipe:
     """How to train a mask network; None is chosen by the size of the images."""
 
-    steps_selector: int | None = option("Steps of the class selector; default: 2000.")
-    steps_decoder: int | None = option("Steps of the decoder; default: 3000.")
-    batch: int | None = option("Images per step; default: 256, or 64 above 64 pixels.")
-    lr: float | None = option("Highest learning rate; default: 0.001.")
-    loss: str | None = option("paper or code; default: paper up to 64 pixels, code above.")
-    width: int | None = option("Channels of the decoder at its finest resolution; default: 32.")
+    steps_selector: int | None = option("Steps of the class selector.", shown="2000")
+    steps_decoder: int | None = option("Steps of the decoder.", shown="3000")
+    batch: int | None = option("Images per step.", shown="256, or 64 above 64 pixels")
+    lr: float | None = option("Highest learning rate.", shown="0.001")
+    loss: str | None = option("paper or code.", shown="paper up to 64 pixels, code above")
+    width: int | None = option("Channels of the decoder at its finest resolution.", shown="32")
     seed: Seed = 0
 
 

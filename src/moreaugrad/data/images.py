@@ -1,4 +1,4 @@
-"""Finding and reading pictures: upright 8-bit RGB, whatever the file holds.
+"""Reading pictures: upright 8-bit RGB, whatever the file holds.
 
 Colour profiles are left alone, as in the pipelines that networks were trained with.
 """
@@ -6,10 +6,7 @@ Colour profiles are left alone, as in the pipelines that networks were trained w
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
@@ -17,44 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-KINDS = "avif bmp gif jfif jp2 jpeg jpg pbm pgm png pnm ppm tga tif tiff webp"
-SUFFIXES = frozenset(f".{kind}" for kind in KINDS.split())
+from moreaugrad.data.frames import open_picture
+from moreaugrad.data.sources import STDIN, Frame, ImageSource, as_path, find_fault
+
 MOST_PIXELS = 100_000_000  # a file of a few kilobytes can claim to hold gigabytes
 
 
-def find_images(paths: Iterable[str | Path], skip: str | Path | None = None) -> list[Path]:
-    """Files as named, the images of folders (at any depth, sorted), the matches of patterns; each once.
-
-    What is not there stays in the list, so that reading it reports it. Nothing in the folder `skip`
-    is taken from a folder above it: results must not be explained in turn.
-    """
-    found: dict[Path, None] = {}
-    for path in map(Path, paths):
-        pattern = has_magic(str(path)) and not path.exists()  # a file may be called photo[1].jpg
-        matches = sorted(map(Path, glob(str(path), recursive=True))) if pattern else []  # noqa: PTH207
-        for match in matches or [path]:
-            found |= dict.fromkeys(_files_of(match, skip))
-    return list(found)
-
-
-def unique_names(paths: Sequence[Path]) -> list[str]:
-    """A name of its own for each file: the stem, or folder_stem_suffix, or that with a number."""
-    shared = Counter(path.stem.casefold() for path in paths)  # casefold: disks may not tell A.png from a.png
-    found: dict[str, str] = {}
-    for path in paths:
-        stem = path.stem or "image"
-        long = "_".join(filter(None, (path.resolve().parent.name, stem, path.suffix.lstrip("."))))
-        wanted = stem if shared[path.stem.casefold()] == 1 else long
-        every = (wanted, *(f"{wanted}_{number}" for number in range(2, len(paths) + 2)))
-        name = next(each for each in every if each.casefold() not in found)
-        found[name.casefold()] = name
-    return list(found.values())
-
-
 def read_image(source: Any) -> Image.Image:
-    """An image file, PIL image or array (H, W), (H, W, 1 | 3 | 4) as an upright RGB picture."""
-    if isinstance(source, str | Path):
-        return _read_file(Path(source))
+    """An image file, a frame of one, PIL image or array (H, W), (H, W, 1 | 3 | 4) as an upright RGB picture.
+
+    The path "-" is standard input. Of a file with several frames the first is taken, with a warning.
+    """
+    if isinstance(source, str | Path | Frame):
+        return _read_file(source if isinstance(source, Frame) else as_path(source))
     if isinstance(source, np.ndarray):
         return _upright_rgb(_from_array(source))
     if not isinstance(source, Image.Image):
@@ -68,28 +40,16 @@ def read_image(source: Any) -> Image.Image:
         raise ValueError(f"a PIL image must be readable, got a truncated or damaged one ({error})") from error
 
 
-def _files_of(path: Path, skip: str | Path | None) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    images = (file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-    inside = sorted(file for file in images if not any(part[0] == "." for part in file.relative_to(path).parts))
-    if skip is not None and (away := Path(skip).resolve()) != path.resolve():
-        inside = [file for file in inside if away not in file.resolve().parents]
-    return inside or [path]
-
-
-def _read_file(path: Path) -> Image.Image:
-    must = f"{str(path)!r} must be an image file"
-    if path.is_dir():
-        raise ValueError(f"{must}, got a folder without images; name the files, or another folder")
-    if not path.is_file() or not path.stat().st_size:
-        came = "an empty file; fetch it again" if path.is_file() else "nothing there; check the path"
-        raise ValueError(f"{must}, got {came}")
+def _read_file(source: ImageSource) -> Image.Image:
+    if (fault := find_fault(source)) is not None:
+        raise ValueError(fault)
+    path, index = (source.path, source.index) if isinstance(source, Frame) else (source, None)
+    must = f"{'standard input' if path == STDIN else repr(str(path))} must be an image file"
     limit = f"{must} of at most {MOST_PIXELS // 10**6} megapixels, got"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit below is ours
-            with Image.open(path) as image:
+            with open_picture(path, index) as image:
                 if image.width * image.height > MOST_PIXELS:
                     raise ValueError(f"{limit} {image.width} x {image.height}; make it smaller")
                 image.load()

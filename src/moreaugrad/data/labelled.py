@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moreaugrad.data.images import read_image, unique_names
+from moreaugrad.data.images import read_image
+from moreaugrad.data.sources import unique_names
 from moreaugrad.files import first_names, read_text
 
 IMAGENET = 1000  # classes

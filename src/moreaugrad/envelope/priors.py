@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from moreaugrad.batch import spread, total
+from moreaugrad.batch import spread, total, widest
 from moreaugrad.registry import Entry, Table
 from moreaugrad.types import Images, PerImage, Prior
 
@@ -176,7 +176,7 @@ class Group:
 
     def _sums(self, entries: Images) -> Float[Tensor, "n m"]:
         # float64 sums make the order in which a GPU adds the entries of a group immaterial
-        wide = entries.dtype if entries.device.type == "mps" else torch.float64
+        wide = widest(entries)
         index = self._index(entries)
         sums = torch.zeros(len(entries), max(self.counts), dtype=wide, device=entries.device)
         return sums.scatter_add(1, index, entries.flatten(1).to(wide))

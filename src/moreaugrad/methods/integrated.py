@@ -12,7 +12,7 @@ from captum.log import log_usage
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.batch import total
+from moreaugrad.batch import total, widest
 from moreaugrad.methods.base import Call
 from moreaugrad.methods.baseline import BaselineMethod
 from moreaugrad.model.score import ClassScore
@@ -142,7 +142,7 @@ class IntegratedGradients(BaselineMethod):
         """The weighted gradients in one stream of rows, image by image: chunks are full, and no more points than a
         chunk are held. Summed in float64, so that the ends of the chunks do not show."""
         assert call.baseline is not None
-        precise = way.dtype if way.device.type == "mps" else torch.float64
+        precise = widest(way)
         nodes = RULES[self.rule](self.steps)
         points, weights = (torch.tensor(each, dtype=precise, device=way.device) for each in nodes)
         sums = [torch.zeros_like(way[0], dtype=precise) for _ in way]

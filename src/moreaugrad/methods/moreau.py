@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.batch import norm, relative_error
 from moreaugrad.envelope.derivative import Derivative, Implicit, parse_derivative
 from moreaugrad.envelope.envelope import Envelope, Solution, Solver, range_curvature
@@ -319,17 +319,10 @@ def _check_solver(given: object) -> None:
 
 
 def _check_weights(eta: Any, sparsity: Any) -> None:
-    if eta is not None and sparsity is not None:
-        raise ValueError(
-            f"eta and sparsity exclude each other, got eta={eta} and sparsity={sparsity}: "
-            "sparsity chooses eta for each image, so give one of them"
-        )
+    limits.one_weight(eta, sparsity)
     for each in eta.flatten().tolist() if isinstance(eta, Tensor) else validate.listed("eta", eta):
         if each is not None:
             validate.not_negative("eta", each)
     for each in validate.listed("sparsity", sparsity):
-        if each is None:
-            continue
-        validate.number("sparsity", each)
-        if not 0 < each <= 1:
-            raise ValueError(f"sparsity must be in (0, 1], the share of the map to keep, got {each!r}")
+        if each is not None:
+            validate.share("sparsity", each)

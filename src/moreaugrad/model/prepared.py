@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.model import surgery
 from moreaugrad.registry import unknown
 from moreaugrad.types import ForwardFunc
 
 log = logging.getLogger("moreaugrad")
 
+PRECISIONS = limits.PRECISIONS
 HALF = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-PRECISIONS = ("float32", "tf32", *HALF)
 # how far outputs may be from those of the model itself, relative to the largest: rounding, not another function
 _NEAR = {"float32": 1e-3, "tf32": 2e-2, "float16": 2e-2, "bfloat16": 1e-1}
 PROBED = 4  # rows on which a changed copy is compared with the model
@@ -367,7 +367,7 @@ def fingerprint(forward: ForwardFunc) -> Any:
             if t.is_floating_point() and t.numel() and not t.is_meta:
                 flat, last = t.detach().view(-1) if t.is_contiguous() else t.detach().flatten(), t.numel() - 1
                 probes.setdefault((t.device, t.dtype), []).append(flat[:: max(1, last // 2)][:3])
-        values = [torch.cat(each).double().tolist() for each in probes.values()]
+        values = [torch.cat(each).tolist() for each in probes.values()]
     layers = [
         (
             id(module),

@@ -12,7 +12,7 @@ from moreaugrad.registry import Entry, Table, UnknownNameError, unknown
 if TYPE_CHECKING:
     import torch
 
-    from moreaugrad.models.classifier import Classifier
+    from moreaugrad.models.classifier import Classifier, ViewChange
 
 INCLUDED = frozenset({"included"})  # the weights are installed: no download
 NOISY = "1-Lipschitz network trained on CIFAR-10 with noise {} on pixels 0..1, weights included: for certificates"
@@ -66,6 +66,10 @@ def load_model(
     weights: str | Path | None = None,
     labels: str | Path | Sequence[str] | None = None,
     device: str | torch.device = "cpu",
+    *,
+    size: int | Sequence[int] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
 ) -> Classifier:
     """Load a classifier with its preprocessing: in evaluation mode, frozen, on `device`.
 
@@ -78,6 +82,9 @@ def load_model(
         weights: None for the pretrained ones, "random", or a checkpoint file (.safetensors or a saved state dict).
         labels: class names, or a file with one per line, a JSON list, or a JSON object from index to name.
         device: where the weights go, such as "cuda".
+        size: side of the network's input in pixels, or (height, width), for a model that does not know its own.
+        mean: what preprocessing subtracts from each channel, on the scale 0..1; None takes the model's own.
+        std: what it divides each channel by; None takes the model's own.
 
     Returns:
         The classifier: call it with preprocessed images; `model.preprocess(picture)` makes one.
@@ -95,21 +102,22 @@ def load_model(
     import torch
 
     from moreaugrad import validate
-    from moreaugrad.models.classifier import read_labels
+    from moreaugrad.models.classifier import ViewChange, read_labels
 
-    entry = _find_entry(name)
+    entry = find_entry(name)
+    change = ViewChange(size, mean, std)
     place = validate.device(device)
     names = None if labels is None else read_labels(labels)
     with torch.random.fork_rng(devices=[]):  # building a network draws initial weights: the same in every process
         torch.default_generator.manual_seed(0)
-        model = _make_classifier(entry, {"name": name, "weights": weights, "labels": names})
+        model = _make_classifier(entry, {"name": name, "weights": weights, "labels": names}, change)
     model.eval().requires_grad_(False).to(place)
-    if names is not None:
-        model.check_labels()
+    if names is not None or change:
+        model.check()
     return model
 
 
-def _make_classifier(entry: Entry, given: dict[str, Any]) -> Classifier:
+def _make_classifier(entry: Entry, given: dict[str, Any], change: ViewChange) -> Classifier:
     """Call a function of the table; wrap and fill what one from outside returns where it does not do so itself."""
     from torch import nn
 
@@ -121,16 +129,17 @@ def _make_classifier(entry: Entry, given: dict[str, Any]) -> Classifier:
     options = {key: value for key, value in given.items() if key in signature(make).parameters}
     made = make(**options)
     if isinstance(made, Classifier) and options.keys() == given.keys():
-        return made
+        return as_classifier(made, name=given["name"], change=change)
     if not isinstance(made, nn.Module):
         raise TypeError(f"model {given['name']!r} must make a torch.nn.Module, got {type(made).__name__}")
-    model = as_classifier(made, name=given["name"], labels=given["labels"])
+    model = as_classifier(made, name=given["name"], labels=given["labels"], change=change)
     if "weights" not in options:
         load_weights(model.network, given["weights"])
     return model
 
 
-def _find_entry(name: str) -> Entry:
+def find_entry(name: str) -> Entry:
+    """The entry of a model by name, by the hub it comes from, or by the code that makes it."""
     if not isinstance(name, str):
         raise TypeError(f"model must be a name, got {type(name).__name__}; a module is explained without load_model")
     if name in MODELS:

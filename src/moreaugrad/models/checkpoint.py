@@ -19,6 +19,7 @@ from urllib.request import getproxies
 import torch
 from torch import Tensor, nn
 
+from moreaugrad import limits
 from moreaugrad.files import first_line, first_names
 
 State = dict[str, Tensor]
@@ -34,8 +35,8 @@ class WeightsUnavailableError(OSError):
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(
-            f"the pretrained weights of {name!r} cannot be had ({why}); give a local checkpoint with weights=FILE, "
-            f"or weights='random', or take model 'efficientnet_lite0', whose weights are installed"
+            f"the pretrained weights of {name!r} cannot be had ({why}); name a checkpoint file or 'random' as weights "
+            "(--weights on the command line), or take the model 'efficientnet_lite0', whose weights are installed"
         )
 
 
@@ -85,8 +86,7 @@ def shipped_weights(name: str, command: str) -> Path:
 def read_state(path: str | Path) -> State:
     """The tensors of a .safetensors file or of a saved state dict, by name."""
     file = Path(path)
-    if not file.is_file():
-        raise ValueError(f"weights must be a checkpoint file or 'random', got {str(path)!r}, which is no file")
+    limits.checkpoint(file)
     try:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,8 +15,8 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
-from moreaugrad import validate
-from moreaugrad.files import read_text
+from moreaugrad import limits, validate
+from moreaugrad.files import first_line, read_text
 from moreaugrad.source import Region
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -92,6 +92,42 @@ class CentreCrop:
         if self.box[0] * width <= self.box[1] * height:  # whole numbers, rounded down: as torchvision does
             return self.box[1], max(self.box[0], self.box[1] * height // width)
         return max(self.box[1], self.box[0] * width // height), self.box[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChange:
+    """What a user wants otherwise in the preprocessing of a model; None keeps what it has."""
+
+    size: int | Sequence[int] | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        limits.view(self.size, self.mean, self.std)
+
+    def __bool__(self) -> bool:
+        return any(each is not None for each in (self.size, self.mean, self.std))
+
+    @property
+    def height_width(self) -> tuple[int, int] | None:
+        size = (self.size, self.size) if isinstance(self.size, int) else self.size
+        return None if size is None else (int(size[0]), int(size[-1]))
+
+    def apply(self, view: View) -> View:
+        """The view with these changes; the box before the cut grows with the size."""
+        if not self:
+            return view
+        if not isinstance(view, CentreCrop):
+            raise ValueError(
+                "size, mean and std must be left out where the model has a preprocess function of its own, got "
+                f"{self}; change that function"
+            )
+        mean, std = self.mean or view.mean, self.std or view.std
+        if len(mean) != len(std):
+            raise ValueError(f"mean and std must have one value per channel each, got {mean} and {std}; give both")
+        size = self.height_width or view.size
+        height, width = (round(box * new / old) for box, new, old in zip(view.box, size, view.size, strict=True))
+        return replace(view, size=size, box=(height, width), mean=tuple(mean), std=tuple(std))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +227,17 @@ class Classifier(nn.Module):
         """Name of class `target`, or None where the classes have no names."""
         return self.labels[target] if self.labels and -len(self.labels) <= target < len(self.labels) else None
 
-    def check_labels(self) -> None:
-        """Raise unless every output has a name; runs the network once, on a grey picture."""
-        with torch.no_grad():
-            found = validate.find_logits(self(self.preprocess(Image.new("RGB", self.size[::-1], "grey"))[None]))
+    def check(self) -> None:
+        """Raise unless the network takes its view of a picture, a grey one, and every output has a name."""
+        x = self.preprocess(Image.new("RGB", self.size[::-1], "grey"))[None]
+        try:
+            with torch.no_grad():
+                found = validate.find_logits(self(x))
+        except (RuntimeError, ValueError, AssertionError) as error:
+            raise ValueError(
+                f"the network must take what its preprocessing makes, got a failure on images {tuple(x.shape[1:])}: "
+                f"{first_line(error)}"
+            ) from error
         if found is None:
             return  # which part has the classes is for the method to say
         outputs = found.shape[1]

@@ -19,10 +19,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from moreaugrad.api import best_device
 from moreaugrad.data.arrays import Arrays, read_cifar10
 from moreaugrad.data.tiny_imagenet import read_tiny_imagenet, read_wnids
 from moreaugrad.files import first_line
+from moreaugrad.model.devices import best_device
 from moreaugrad.model.prepared import numerics
 from moreaugrad.models.checkpoint import load_state
 from moreaugrad.training.augment import Pixels, normalise

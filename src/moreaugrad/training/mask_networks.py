@@ -20,12 +20,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from moreaugrad import validate
-from moreaugrad.api import best_device
 from moreaugrad.data.arrays import digest, read_cifar10
-from moreaugrad.data.images import find_images, read_image
+from moreaugrad.data.images import read_image
+from moreaugrad.data.sources import find_images
 from moreaugrad.methods.mask_network.decoder import MaskNet
 from moreaugrad.methods.mask_network.encoder import Encoder, Fingerprint
 from moreaugrad.methods.mask_network.objective import LOSSES, Phi
+from moreaugrad.model.devices import best_device
 from moreaugrad.model.surgery import freeze
 from moreaugrad.models import load_model
 from moreaugrad.models.classifier import Classifier

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.batch import total
+from moreaugrad.batch import NO_DOUBLE, total, widest
 from moreaugrad.envelope.envelope import Envelope, Solution
 from moreaugrad.types import PerImage, Watch, ignore_progress
 
@@ -143,10 +143,11 @@ def mixed(mean: Several, variance: Several) -> Weights:
     The error is the noise sum_j w_j^2 v_j plus |sum_j w_j g_j - g_k|^2, whose distances between the true gradients
     are those between the means less the noise in them.
     """
-    noise = torch.stack([total(each) for each in variance], 1).double()  # n k
     flat = mean.flatten(2).transpose(0, 1)
-    centred = (flat - flat.mean(1, keepdim=True)).double()
-    gram = centred @ centred.mT
+    centred = (flat - flat.mean(1, keepdim=True)).to(widest(flat))
+    place = "cpu" if mean.device.type in NO_DOUBLE else mean.device
+    gram = (centred @ centred.mT).to(place).double()
+    noise = torch.stack([total(each) for each in variance], 1).to(place).double()  # n k
     points = gram.shape[1]
     centre = torch.eye(points, dtype=gram.dtype, device=gram.device) - 1 / points
     values, vectors = torch.linalg.eigh(gram - centre @ torch.diag_embed(noise) @ centre)
@@ -157,5 +158,5 @@ def mixed(mean: Several, variance: Several) -> Weights:
     free = torch.linalg.solve(system, signal)
     ones = torch.linalg.solve(system, torch.ones_like(noise)[..., None])
     short = 1 - free.sum(1, keepdim=True)
-    weights: Weights = (free + ones * (short / ones.sum(1, keepdim=True))).mT.to(mean.dtype)
+    weights: Weights = (free + ones * (short / ones.sum(1, keepdim=True))).mT.to(mean.dtype).to(mean.device)
     return weights

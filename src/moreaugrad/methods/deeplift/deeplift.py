@@ -21,7 +21,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from moreaugrad import validate
-from moreaugrad.batch import total
+from moreaugrad.batch import total, widest
 from moreaugrad.methods.base import Call
 from moreaugrad.methods.baseline import BaselineMethod
 from moreaugrad.methods.chunks import cache_of, run_in_chunks
@@ -200,7 +200,7 @@ class TargetScore(nn.Module):
         validate.target_fits(self.of.target, tuple(output.shape), self.of.kind)
         score = select_target(output, self.target)
         if self.last is not None:
-            precise = torch.float32 if rows.device.type == "mps" else torch.float64
+            precise = widest(rows)
             score = self.last(self.exp((output - score[:, None]).to(precise)).sum(1))
         self.values = score.detach()
         return score

@@ -1,0 +1,5 @@
+"""`python -m moreaugrad`: the command line."""
+
+from moreaugrad.cli.app import main
+
+main()

@@ -1,0 +1,142 @@
+"""Commands from functions: groups of options, --import, and what a shell offers. Imports nothing heavy by itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, field, fields, is_dataclass
+from functools import wraps
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+Imports = Annotated[
+    list[str] | None,
+    typer.Option("--import", metavar="MODULE", help="A module or .py file that registers methods, priors, ..."),
+]
+
+
+def option(help: str, *names: str, default: Any = None, shown: str | None = None, **how: Any) -> Any:
+    """A field of a dataclass that `expand_options` turns into an option of the command line.
+
+    Args:
+        help: what it is.
+        names: of the option, where they are not that of the field.
+        default: its value where it is not typed; MISSING for an option that must be.
+        shown: the default as --help tells it, where that is not the value itself.
+        how: further arguments of `typer.Option`, such as `metavar`, `rich_help_panel` or `autocompletion`.
+    """
+    show: Any = True if shown is None else shown
+    info = typer.Option(... if default is MISSING else default, *names, help=help, show_default=show, **how)
+    return field(default=default, metadata={"info": info})
+
+
+def complete(names: Callable[[], Iterable[str]], lists: bool = False) -> Callable[[str], list[str]]:
+    """What a shell offers for an option: the names that begin with what was typed; `lists`: after each comma."""
+
+    def offer(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",") if lists else ("", "", incomplete)
+        return [f"{before}{comma}{name}" for name in names() if name.startswith(last)]
+
+    return offer
+
+
+def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command for Typer: each parameter that is a dataclass becomes the options that are its fields.
+
+    Adds --import, whose modules are imported before the command looks up any name.
+    """
+    groups: dict[str, Any] = {name: kind for name, kind in get_type_hints(command).items() if is_dataclass(kind)}
+    hints = get_type_hints(command, include_extras=True)
+    options: list[Parameter] = []
+    for name, one in signature(command).parameters.items():
+        if name not in groups:
+            options.append(one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+            continue
+        own = get_type_hints(groups[name], include_extras=True)
+        for each in fields(groups[name]):
+            default = each.metadata.get("info", each.default)
+            if "info" in each.metadata:
+                default.rich_help_panel = default.rich_help_panel or _panel_of(groups[name], each.name)
+            options.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=own[each.name]))
+    options.append(Parameter("imports", Parameter.KEYWORD_ONLY, default=None, annotation=Imports))
+
+    @wraps(command)
+    def run(imports: list[str] | None = None, **typed: Any) -> Any:
+        for module in imports or ():
+            import_plugin(module)
+        bundles = {
+            name: kind(**{each.name: typed.pop(each.name) for each in fields(kind)}) for name, kind in groups.items()
+        }
+        return command(**typed, **bundles)
+
+    run.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in options}
+    paragraphs = (command.__doc__ or "").split("\n\n")
+    run.__doc__ = "\n\n".join(" ".join(each.split()) for each in paragraphs)  # the terminal breaks lines
+    return run
+
+
+def _panel_of(kind: type, name: str) -> str | None:
+    """The panel of the class that declares an option."""
+    owner = next(each for each in kind.__mro__ if name in vars(each).get("__annotations__", {}))
+    panel: str | None = getattr(owner, "panel", None)
+    return panel
+
+
+def import_plugin(name: str) -> None:
+    """Import a module by its name, looked for in the current folder too, or a .py file by its path; once."""
+    try:
+        if name.endswith(".py"):
+            _import_file(str(Path(name).resolve()))
+        else:
+            sys.path.insert(0, str(Path.cwd()))
+            try:
+                import_module(name)
+            finally:
+                sys.path.remove(str(Path.cwd()))
+    except Exception as error:
+        raise ValueError(
+            f"--import must name a module or a .py file that can be imported, got {name!r}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _import_file(path: str) -> None:
+    """A file that some module was imported from already would register its members twice."""
+    if any(getattr(module, "__file__", None) == path for module in list(sys.modules.values())):
+        return
+    spec: Any = spec_from_file_location(path, path)
+    sys.modules[path] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(sys.modules[path])
+    except BaseException:
+        del sys.modules[path]
+        raise
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """NAME=VALUE; a value that is JSON (a number, true, null, a list) is read as that, any other is a word."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ValueError(f"--set must be NAME=VALUE, got {text!r}")
+    try:
+        return name.strip().replace("-", "_"), json.loads(value)
+    except json.JSONDecodeError:
+        return name.strip().replace("-", "_"), value
+
+
+def parse_numbers(name: str, text: str | None, kind: Callable[[str], Any]) -> list[Any] | None:
+    """Numbers with commas; None where nothing was typed."""
+    if text is None:
+        return None
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise ValueError(f"--{name} must be {what} with commas, got {text!r}") from None

@@ -1,0 +1,94 @@
+"""The commands as a whole: their order, their help, completion, and `python -m moreaugrad`."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+
+from moreaugrad import METHODS, __version__
+from moreaugrad.cli.app import EXAMPLES, app
+from moreaugrad.cli.options import model_names
+from moreaugrad.methods import QUALITY
+from moreaugrad.models import MODELS
+
+COMMANDS = get_command(app).commands
+
+
+def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    known = os.environ | environment
+    typed = [sys.executable, "-m", "moreaugrad", *arguments]
+    return subprocess.run(typed, capture_output=True, text=True, timeout=60, check=False, env=known)
+
+
+def test_the_package_can_be_run():
+    found = process("--version")
+    assert (found.returncode, found.stdout) == (0, f"moreaugrad {__version__}\n")
+
+
+def test_what_most_users_want_comes_first():
+    order = list(COMMANDS)
+    assert order[:3] == ["explain", "compare", "demo"]
+    assert {"methods", "models", "train", "train-mask"} <= set(order[-4:])
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_valid_usage(name, monkeypatch):
+    """Each parses: its options exist, and take what is given."""
+    import shlex
+
+    for line in EXAMPLES[name]:
+        program, command, *typed = shlex.split(line.partition(" | ")[0])
+        assert (program, command) == ("moreaugrad", name)
+        context = COMMANDS[name].make_context(name, list(typed), resilient_parsing=False)
+        assert context.params
+
+
+def test_help_groups_options_and_tells_defaults(run):
+    code, out, _ = run("explain", "--help")
+    assert code == 0
+    for panel in ("Method", "Model", "Noise and accuracy", "Output"):
+        assert f" {panel} " in out
+    for line in EXAMPLES["explain"]:
+        assert line.split()[2] in out
+    untold = {"layer", "mask_network", "others", "quality", "top", "against", "imports", "images"}
+    for each in COMMANDS["explain"].params:
+        told = each.show_default or each.default is not None or each.required
+        assert told or each.name in untold, each.name
+
+
+def complete(typed: str) -> list[str]:
+    words = f"moreaugrad {typed}"
+    found = process(_MOREAUGRAD_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split(" ")) - 1))
+    return found.stdout.split()
+
+
+def test_shells_complete_names():
+    assert complete("explain --method sm") == [name for name in METHODS if name.startswith("sm")]
+    assert complete("explain --model lip") == [name for name in MODELS if name.startswith("lip")]
+    assert complete("attack a.png --quality b") == [name for name in QUALITY if name.startswith("b")]
+    assert complete("compare --methods gradient,re") == ["gradient,relex"]
+    assert "explain" in complete("ex")
+
+
+def test_hubs_are_completed_up_to_the_name():
+    assert {"timm/", "torchvision/", "hf/ORG/"} <= set(model_names())
+
+
+def test_completing_imports_no_torch():
+    code = (
+        "import sys\nfrom moreaugrad.cli.options import complete_methods, complete_models\n"
+        "assert complete_methods('sp') and complete_models('eff')\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("command", "table"), [("methods", METHODS), ("models", MODELS)])
+def test_lists_as_json(run, command, table):
+    code, out, err = run(command, "--json")
+    assert (code, err) == (0, "")
+    wanted = {name: {"summary": entry.summary, "flags": sorted(entry.flags)} for name, entry in table.items()}
+    assert json.loads(out) == wanted
