@@ -19,7 +19,9 @@ from typing import Any
 
 import moreaugrad as mg
 from benchmarks import quality as quality_benchmark
+from benchmarks import seeds as seeds_benchmark
 from moreaugrad.methods import QUALITY
+from moreaugrad.wording import KNOWN
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -36,7 +38,7 @@ Values = dict[str, Any]
 
 
 def collect_values() -> dict[str, Values]:
-    topics = (project, sparsity, budgets, modes, derivative, certificates, votes, search, training, masks)
+    topics = (project, sparsity, seeds, budgets, modes, derivative, certificates, votes, search, training, masks)
     speed = (options, precision, quality, throughput, cpu, captum)
     return {topic.__name__: topic() for topic in (*topics, *speed)}
 
@@ -77,6 +79,24 @@ def project() -> Values:
 
 def sparsity() -> Values:
     return {"percent": common("sparsity_cpu", "asked_percent")}
+
+
+def seeds() -> Values:
+    found = [row for row in read("seeds_cpu")["table"] if row["quality"] in QUALITY]
+    cells = [
+        (
+            f"`{row['quality']}`",
+            f"{QUALITY[row['quality']]:,}",
+            f"{row['maps'] // 2}",
+            f"{row['median_relative_error']:.2f}",
+            f"{row['mean_cosine']:.2f}",
+            f"{row['converged']} of {row['maps']} maps",
+            f"{row['converged_but_far']}",
+        )
+        for row in found
+    ]
+    typical = next(row["median_relative_error"] for row in found if row["quality"] == "balanced")
+    return {"example": typical, "limit": KNOWN, "far": seeds_benchmark.FAR, "table": rows(cells)}
 
 
 def budgets() -> Values:

@@ -324,6 +324,7 @@ class Explanation:
     def facts(self) -> list[dict[str, Any]]:
         """The numbers of each image by name, as `to_dict` has them, but with NaN and infinity."""
         columns: dict[str, list[Any]] = {"target": self._targets(), "label": self.labels}
+        columns["score_kind"] = [self.options.get("score")] * len(self)
         for name in (*_NUMBERS, "finite"):
             values = getattr(self, name)
             columns[name] = [None] * len(self) if values is None else values.tolist()

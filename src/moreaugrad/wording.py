@@ -8,6 +8,8 @@ from typing import Any
 
 KNOWN = 0.3  # largest relative error of a map that counts as known: maps of two seeds have a cosine near 0.9
 
+SCORES = {"logit": "logit", "prob": "probability", "logprob": "log-probability"}
+
 Facts = Mapping[str, Any]
 
 
@@ -16,14 +18,14 @@ def describe_image(facts: Facts) -> list[str]:
     target, label = facts["target"], facts["label"]
     found = [] if target is None else [f"target {target}" if label is None else f"{label} (class {target})"]
     if facts["score"] is not None:
-        found.append(f"score {facts['score']:.4g}")
+        found.append(f"{SCORES.get(facts['score_kind'], 'score')} {facts['score']:.4g}")
     entries, pixels = (f"{100 * facts[name]:.3g} %" for name in ("kept", "pixels_kept"))
     return [*found, f"keeps {entries} of the entries" + (f" ({pixels} of the pixels)" if pixels != entries else "")]
 
 
 def describe_accuracy(facts: Facts) -> list[str]:
     """How well the map is known, with a warning where it is not."""
-    error = facts["relative_error"]
+    error = facts["relative_error"] if facts["kept"] else None  # of a map of zeros nothing is known
     if error is not None and math.isnan(error):
         return ["how well it is known was not measured; spend more gradients"]
     found = [] if error is None else [f"known to within {100 * error:{'.0f' if error > 0.1 else '.2g'}} %"]

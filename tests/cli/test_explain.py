@@ -118,7 +118,8 @@ def test_two_images_of_one_name_get_results_of_their_own(folder, run):
 def test_an_all_zero_map_is_a_warning(folder, run):
     code, out, err = run("explain", "a.png", *SMALL, "--eta", "1000")
     assert code == 0
-    assert "0 % of entries" in out
+    assert "keeps 0 % of the entries" in out
+    assert "known" not in out
     assert err.startswith("warning: ")
     assert "sparsity" in err
     assert len(err.splitlines()) == 1

@@ -103,7 +103,7 @@ def check_second_derivatives(prior, u=U, amount=AMOUNT):
     delta = prior.prox(u, amount)
     size = u.shape[1]
     for row in range(len(u)):
-        alone = take_prior(prior, torch.tensor([row]))
+        alone = take_prior(prior, torch.tensor([row]), u)
         jacobian = torch.autograd.functional.jacobian(
             lambda v, p=alone, a=amount[row : row + 1]: p.prox(v[None], a)[0], u[row]
         )
@@ -165,7 +165,7 @@ def test_images_do_not_interact(prior):
     whole = prior.prox(U, AMOUNT)
     for row in range(2):
         some = torch.tensor([row])
-        alone = take_prior(prior, some)
+        alone = take_prior(prior, some, U)
         assert torch.equal(alone.prox(U[some], AMOUNT[some]), whole[some])
         assert torch.equal(alone.value(U[some]), prior.value(U)[some])
 

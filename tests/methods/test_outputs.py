@@ -133,6 +133,8 @@ def test_the_function_works_on_rows_of_any_chunk(net, x):
 REFUSED = {
     "a batch mean": ({"score": lambda out: out.mean()}, None, r"one row per row .* shape \(\)"),
     "a sum over rows": ({"score": lambda out: out.sum(0)}, None, r"one row per row .* for 1 row"),
+    "a mask of a batch": ({"score": lambda out: (out * torch.ones(5, 4)).sum(1)}, None, "shape .5,. for 1 row"),
+    "a mask for no chunk": ({"score": lambda out: out + torch.ones(1, 5)}, 1, "any number of rows, got 1"),
     "a number": ({"score": lambda out: 1.0}, None, "score must return a tensor .* got float"),
     "no tensor": ({"score": lambda out: (out,)}, None, "score must return a tensor .* got tuple"),
     "a target too many": ({"score": lambda out: out[:, 1]}, 2, "target must be left out"),

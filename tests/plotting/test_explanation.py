@@ -159,6 +159,8 @@ def test_several_inputs_have_a_panel_each():
         ((1, 4), {"names": ["a", "b"]}, "one for each position, 4, got 2"),
         ((1, 4), {"names": "abcd"}, "list of text"),
         ((1, 4), {"names": [1, 2, 3, 4]}, "list of text"),
+        ((1, 3, 4, 4), {"names": ["a", "b", "c"]}, "names belong to"),
+        ((1, 1, 4), {"names": list("abcd"), "kind": "signal"}, "names belong to"),
         ((1, 4), {"kind": "image"}, "cannot be drawn as image"),
         ((1, 4), {"kind": "picture"}, "kind must be one of"),
         ((1, 4), {"image": np.zeros((4, 4, 3))}, r"needs a map of pixels"),

@@ -212,7 +212,7 @@ class FolderRun:
             contents = draw(record, self.explainer.name, self.endings)
         try:
             with self.interruption.held():
-                name = f"{record.key}.{self.explainer.name}"
+                name = f"{record.key}.{self.explainer.name}".replace("/", "_")  # captum/Occlusion
                 line = self.folder.store(job.identity, name, facts, contents)
                 self.folder.release(job.identity)
                 self.done, self.failed = self.done + (not record.error), self.failed + bool(record.error)
@@ -269,17 +269,14 @@ def as_json(record: Record, file: str, explainer: Explainer) -> dict[str, Any]:
 
 def describe(record: Record) -> str:
     """What was explained, how much of the image the map keeps, and how well it is known."""
-    from moreaugrad.wording import describe_accuracy
+    from moreaugrad.wording import describe_accuracy, describe_image
 
-    one = record.explanation
-    assert one is not None
-    named = f"{record.label} (class {record.target})" if record.label else f"class {record.target}"
-    against = "" if record.against is None else f" against {record.against}"
-    parts = [named + against if record.target is not None else "the only output"]
-    if one.score is not None:
-        parts.append(f"score {float(one.score):.3g}")
-    parts.append(f"{100 * float(one.kept):.3g} % of entries, {100 * float(one.pixels_kept):.3g} % of pixels")
-    return ", ".join([*parts, *describe_accuracy(one.facts()[0])])
+    assert record.explanation is not None
+    (facts,) = record.explanation.facts()
+    words = ["the only output"] * (record.target is None) + describe_image(facts | {"label": record.label})
+    if record.against is not None:
+        words[0] += f" against {record.against}"
+    return ", ".join(words + describe_accuracy(facts))
 
 
 def _number(value: Any) -> float | bool | None:

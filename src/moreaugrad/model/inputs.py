@@ -15,6 +15,11 @@ from moreaugrad.types import ForwardFunc, Images, Output, ScoreFunc, Target
 
 Owners = Int[Tensor, "r"]  # the image that each row belongs to
 
+_ROWS = (
+    "reduce over the other axes only, as in out[:, 3].sum((1, 2)), with masks that broadcast over the rows: they come "
+    "in chunks, not as your batch"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Packing:
@@ -54,14 +59,18 @@ def read_output(found: Any, rows: int, output: Output = None, score: ScoreFunc |
     part = found if output is None else pick_output(found, output)
     if score is None:
         return validate.output(part, rows)
-    scores: Any = score(part)
+    try:
+        scores: Any = score(part)
+    except RuntimeError as error:
+        if "must match" not in str(error):
+            raise
+        raise ValueError(f"score must take any number of rows, got {rows} and failed: {error}; {_ROWS}") from error
     if not isinstance(scores, Tensor):
         raise TypeError(f"score must return a tensor of scores (N, K) or (N,), got {type(scores).__name__}")
     if scores.ndim == 0 or len(scores) != rows:
         raise ValueError(
             f"score must return one row per row that it gets, got shape {tuple(scores.shape)} for {rows} row(s); "
-            "reduce over the other axes only, as in out[:, 3].sum((1, 2)), with masks that broadcast over the rows: "
-            "they come in chunks, not as your batch"
+            f"{_ROWS}"
         )
     return scores
 

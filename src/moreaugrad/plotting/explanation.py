@@ -62,20 +62,23 @@ class Drawing:
         panels = []
         for i, (kind, words) in enumerate(zip(every, names, strict=True)):
             known = source if source is not None and _fits(source.inputs[i], maps[i]) else None
+            if words is not None and kind not in ("row", "tokens"):
+                raise ValueError(f"names belong to the columns of a row or to tokens, got some for one drawn as {kind}")
             if kind == "image":
-                panels.append(self._make_image(maps[i][0], known, i))
+                image = self.image if i == every.index("image") else None
+                panels.append(self._make_image(maps[i][0], known, i, image))
             else:
                 panels.append(_make_panel(kind, maps[i][0], known, i, words, self.signed))
         return compose(panels, title)
 
-    def _make_image(self, map: Tensor, source: InputSource | None, part: int) -> Panel:
+    def _make_image(self, map: Tensor, source: InputSource | None, part: int, image: Any) -> Panel:
         drawn = scale_map(map, self.signed)
         original: Image.Image | None = None
         region: Region | None = None
         shown: Array | None = None
         name = "input"
-        if self.image is not None:
-            shown, original, region = _read_given(self.image, drawn, source)
+        if image is not None:
+            shown, original, region = _read_given(image, drawn, source)
         elif source is not None:
             shown = source.picture(part, 0)
             note = "" if source.photos else describe_channels(source.inputs[part].shape[1])
