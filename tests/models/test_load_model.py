@@ -15,10 +15,11 @@ from torch import nn
 from moreaugrad.data.images import read_image
 from moreaugrad.models import MODELS, checkpoint, load_model
 from moreaugrad.models.checkpoint import WeightsUnavailableError, load_state, read_state
-from moreaugrad.models.classifier import CentreCrop, Classifier, ViewChange, imagenet_labels, read_labels
+from moreaugrad.models.classifier import CentreCrop, Classifier, ViewChange
 from moreaugrad.models.custom import as_classifier, view_from_function
 from moreaugrad.models.embedded import copy_in_order, packaged_weights
 from moreaugrad.models.hubs import timm_view, torchvision_view
+from moreaugrad.models.labels import imagenet_labels, read_labels
 from moreaugrad.models.resnet import ResNet18
 from moreaugrad.registry import Entry
 

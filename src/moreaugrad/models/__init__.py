@@ -102,7 +102,8 @@ def load_model(
     import torch
 
     from moreaugrad import validate
-    from moreaugrad.models.classifier import ViewChange, read_labels
+    from moreaugrad.models.classifier import ViewChange
+    from moreaugrad.models.labels import read_labels
 
     entry = find_entry(name)
     change = ViewChange(size, mean, std)

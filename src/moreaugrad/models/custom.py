@@ -22,9 +22,9 @@ from moreaugrad.models.classifier import (
     View,
     ViewChange,
     check_preprocessed,
-    read_labels,
 )
 from moreaugrad.models.hubs import timm_view, torchvision_view
+from moreaugrad.models.labels import read_labels
 
 log = logging.getLogger("moreaugrad")
 

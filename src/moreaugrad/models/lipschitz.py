@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from moreaugrad import validate
 from moreaugrad.model.lipschitz_bounds import ISOMETRY, LipschitzBounds
 from moreaugrad.models.checkpoint import build_network, shipped_weights
-from moreaugrad.models.classifier import CentreCrop, Classifier, cifar10_labels
+from moreaugrad.models.classifier import CentreCrop, Classifier
+from moreaugrad.models.labels import cifar10_labels
 
 SIZE = 32  # height and width of an image
 VIEW = CentreCrop((SIZE, SIZE), (SIZE, SIZE), (0.5,) * 3, (1.0,) * 3)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from moreaugrad import validate
 from moreaugrad.models.checkpoint import build_network, shipped_weights
-from moreaugrad.models.classifier import CentreCrop, Classifier, cifar10_labels
+from moreaugrad.models.classifier import CentreCrop, Classifier
+from moreaugrad.models.labels import cifar10_labels
 
 MEAN = (0.4914, 0.4822, 0.4465)  # of CIFAR-10's training images, per channel, values in [0, 1]
 STD = (0.2023, 0.1994, 0.2010)  # those of the published experiments: lengths compare with theirs
