@@ -22,6 +22,7 @@ SMALL = {
     "cost": "--photos 1 --repeats 1 --methods gradient,gradcam",
     "derivative": "--photos 1 --steps 2 --modes frozen --reference 1x2",
     "waiting": "--qualities fast --budget-of fast=16",
+    "seeds": "--photos 1 --qualities fast --budget 24",
     "kill_resume": "--files 8 --kills 1 --broken 4",
 }
 DATA = {
@@ -35,6 +36,7 @@ DATA = {
     "waiting",
     "cost",
     "derivative",
+    "seeds",
 }
 
 SLOW = {"derivative", "kill_resume", "quality"}  # several processes, or many gradients
