@@ -65,7 +65,7 @@ def explain(
     device: Device = ...,
     preprocess: Preprocess | None = ...,
     frames: bool = ...,
-    show_progress: bool = ...,
+    show_progress: bool | None = ...,
     eta: float | None = ...,
     sparsity: float | None = ...,
     **options: Any,
@@ -83,7 +83,7 @@ def explain(  # noqa: PLR0913
     device: Device = None,
     preprocess: Preprocess | None = None,
     frames: bool = False,
-    show_progress: bool = False,
+    show_progress: bool | None = None,
     **options: Any,
 ) -> Explanation | list[Explanation]:
     """Explain what a classifier sees in one image, or in many: the shortest way from a photo to a map.
@@ -105,7 +105,7 @@ def explain(  # noqa: PLR0913
         device: where a model that is loaded by name runs; None takes a GPU if there is one. A module stays where it is.
         preprocess: a function from a PIL image to a tensor (C, H, W); None takes the model's own, else ImageNet's.
         frames: explain every frame of animations, documents of several pages and videos, instead of the first.
-        show_progress: draw a progress bar.
+        show_progress: draw a progress bar; None: where somebody watches, after two seconds.
         eta: weight of the prior, for methods with one; a list gives one Explanation per value.
         sparsity: share of the map to keep, in (0, 1], instead of `eta`; a list gives one Explanation per value.
         options: options of the method, and `noise_level`, `sigma`, `samples` of its smoothing.

@@ -6,10 +6,12 @@ the inputs or the global random state, also when it raises.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, TypedDict, Unpack, cast, overload
 
 import numpy as np
@@ -265,7 +267,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
         *,
         baselines: Any = None,
         internal_batch_size: int | None = None,
-        show_progress: bool = False,
+        show_progress: bool | None = False,
         callback: Watch | None = None,
     ) -> Explanation:
         """Computes the map with everything that is known about it.
@@ -276,7 +278,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
             additional_forward_args: further arguments of the network.
             baselines: what the inputs are compared with, for the methods that compare.
             internal_batch_size: most rows in one call of the network.
-            show_progress: whether to draw a progress bar.
+            show_progress: whether to draw a progress bar; None: where somebody watches, after two seconds.
             callback: called with (step, total, what is known so far).
 
         Returns:
@@ -328,7 +330,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
         internal_batch_size: int | None = None,
         create_graph: bool = False,
         predict: bool = False,
-        progress: tuple[bool, Watch | None] = (False, None),
+        progress: tuple[bool | None, Watch | None] = (False, None),
     ) -> list[Explanation]:
         """`predict`: a missing target is the predicted class."""
         given = validate.inputs(inputs)
@@ -515,13 +517,16 @@ def option_fields(kind: type[Method]) -> list[Any]:
 
 
 @contextmanager
-def show_progress(title: str, bar: bool, callback: Watch | None) -> Iterator[Watch]:
-    """A watcher that draws a bar, calls back, both or neither. The bar is closed in any case."""
+def show_progress(title: str, bar: bool | None, callback: Watch | None) -> Iterator[Watch]:
+    """A watcher that draws a bar, calls back, both or neither. The bar is closed in any case.
+
+    `bar`: None draws one where somebody watches, and only if it takes longer than two seconds.
+    """
     drawn = None
-    if bar:
+    if bar or (bar is None and _is_watched()):
         from tqdm.auto import tqdm
 
-        drawn = tqdm(desc=title, unit="step")
+        drawn = tqdm(desc=title, unit="step", delay=0 if bar else 2)
 
     def watch(step: int, total: int, info: Mapping[str, Any]) -> None:
         if drawn is not None:
@@ -535,6 +540,11 @@ def show_progress(title: str, bar: bool, callback: Watch | None) -> Iterator[Wat
     finally:
         if drawn is not None:
             drawn.close()
+
+
+def _is_watched() -> bool:
+    """Whether the output is a terminal, or a notebook that can draw bars."""
+    return sys.stderr.isatty() or ("ipykernel" in sys.modules and find_spec("ipywidgets") is not None)
 
 
 def _take_block(call: Call, some: slice, block: int, blocks: int) -> Call:
