@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import moreaugrad as mg
 from moreaugrad.cli.checks import class_number, open_image
-from moreaugrad.cli.command import option
+from moreaugrad.cli.command import complete, option
 from moreaugrad.cli.options import ImageFile, Json, ModelOptions, Out, PriorOptions, Quiet, TargetClass
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import METHODS
@@ -50,7 +50,11 @@ class CertifyOptions:
     panel: ClassVar[str] = "Certificate"
 
     epsilon: float = option("l2 length of the changes, in units of the input; see --pixels.", default=MISSING)
-    method: str = option(f"One of {', '.join(CERTIFIABLE)}, or a registered one.", default="moreau")
+    method: str = option(
+        f"One of {', '.join(CERTIFIABLE)}, or a registered one.",
+        default="moreau",
+        autocompletion=complete(lambda: CERTIFIABLE),
+    )
     sigma: float | None = option("Of the noise, in the units of epsilon.", shown="0.25")
     no_noise: bool = option("Use the score without noise; its curvature must be known.", "--no-noise", default=False)
     score: str | None = option("prob, logit or logprob.", shown="logit if layers have exact norms, else prob")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.cli.attack import NAMES, AttackBudget
 from moreaugrad.cli.checks import make_folder, refuse_missing
-from moreaugrad.cli.command import option
-from moreaugrad.cli.options import ACCURACY, ModelOptions, Out, PriorOptions, Quiet, Seed
+from moreaugrad.cli.command import complete, option
+from moreaugrad.cli.options import ACCURACY, ModelOptions, Out, PriorOptions, Quiet, Seed, complete_several_methods
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.data.sources import find_images, unique_names
 from moreaugrad.methods import METHODS
@@ -46,17 +46,21 @@ class SourceOptions:
             raise ValueError("give images or --data, and not both, got " + ("both" if self.images else "neither"))
         if self.count is not None and self.count < 1:
             raise ValueError(f"--images must be at least 1, got {self.count}")
-        if self.images:
-            refuse_missing(find_images(self.images))
 
-    def open(self, classifier: Classifier, out: Path) -> Source:
+    def find(self, out: Path) -> list[Path]:
+        """The files; none at all raises."""
+        paths = find_images(self.images or (), skip=out)
+        if self.data is None:
+            refuse_missing(paths)
+        return paths[: self.count]
+
+    def open(self, classifier: Classifier, paths: Sequence[Path]) -> Source:
         from moreaugrad.data.arrays import read_cifar10
         from moreaugrad.studies.sources import PictureSource
 
         if self.data is not None:
             pixels = read_cifar10(self.data).x_test[: self.count]
             return PictureSource(list(pixels), [str(number) for number in range(len(pixels))], classifier)
-        paths = find_images(self.images or (), skip=out)[: self.count]
         return PictureSource(paths, unique_names(paths), classifier)
 
 
@@ -64,8 +68,18 @@ class SourceOptions:
 class StudyOptions:
     """What is compared, and how."""
 
-    methods: str = option("Names from `moreaugrad methods`, with commas.", default="gradient,smoothgrad,sparse_moreau")
-    attacks: str = option(f"Of {NAMES}, or registered ones, with commas.", default="topk,noise")
+    panel: ClassVar[str] = "Study"
+
+    methods: str = option(
+        "Names from `moreaugrad methods`, with commas.",
+        default="gradient,smoothgrad,sparse_moreau",
+        autocompletion=complete_several_methods,
+    )
+    attacks: str = option(
+        f"Of {NAMES}, or registered ones, with commas.",
+        default="topk,noise",
+        autocompletion=complete(lambda: ATTACKS, lists=True),
+    )
     norms: str = option("Sizes of the change, with commas.", default="0.3,1,3,10")
     norm: str = option("How sizes are measured: l2 or linf; also plain, for noise.", default="l2")
     modes: str = option(
@@ -77,6 +91,7 @@ class StudyOptions:
     metrics: str = option(
         "Metrics of two maps, with commas; also with a flag: ssim:raw.",
         default="normalised_distance,topk_intersection,ssim",
+        autocompletion=complete(lambda: METRICS, lists=True),
     )
     attack_budget: AttackBudget = 400
     budget: int = option(
@@ -126,17 +141,18 @@ def robustness(
     constant, so attacks are weaker than they could be; --set eta=0.005 has no such gap.
     Exit code 0: done; 1: --minutes came first, run it again.
     """
-    from moreaugrad.studies.run import run_study
-
     if minutes is not None and not minutes > 0:
         raise ValueError(f"--minutes must be a positive number, got {minutes}")
     terminal = Terminal(quiet)
     terminal.hear_warnings()
+    paths = source.find(out)
+    from moreaugrad.studies.run import run_study
+
     plan = study.make(options.given())
     make_folder(out)
     classifier = model.load(terminal)
     with terminal.busy("reading the images"):
-        images = source.open(classifier, out)
+        images = source.open(classifier, paths)
     command = shlex.join(["moreaugrad", *sys.argv[1:]])
     with terminal.bar(f"robustness: {len(images.keys)} images") as watch:
         result = run_study(
