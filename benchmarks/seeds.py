@@ -49,7 +49,9 @@ def main() -> None:
     chosen = [known[each] for each in plan]
     parts = {"all": chosen} | {each: [row for row in chosen if row["quality"] == each] for each in qualities}
     table = [{"quality": quality, **summarise(part)} for quality, part in parts.items()]
-    record.store("seeds", args.device, {"table": table, "by_relative_error": tabulate(chosen), "rows": chosen}, args.out)
+    record.store(
+        "seeds", args.device, {"table": table, "by_relative_error": tabulate(chosen), "rows": chosen}, args.out
+    )
 
 
 def _step(quality: str, best_every: int) -> int:
