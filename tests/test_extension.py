@@ -164,7 +164,7 @@ def test_a_model_from_outside(photo):
 def command(*arguments):
     """In a process of its own, where nothing of this one is registered."""
     imports = [part for name in MEMBERS for part in ("--import", str(OUTSIDE / f"{name}.py"))]
-    whole = [sys.executable, "-m", "moreaugrad.cli.app", *arguments, *imports]
+    whole = [sys.executable, "-m", "moreaugrad", *arguments, *imports]
     found = subprocess.run(whole, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
     return found

@@ -9,6 +9,7 @@ from typing import Any
 import moreaugrad as mg
 
 LEVEL = 0.1  # of the noise, relative to the range of an image
+ETA = {"sparse_moreau": 0.005, "group_sparse_moreau": 0.05}
 
 
 def _noise(samples: int | None = None) -> Any:
@@ -26,10 +27,10 @@ RECIPES: dict[str, Callable[[Any, int, int], Any]] = {  # model, budget, seed ->
     "relex": lambda model, budget, seed: mg.Relex(model, budget, smoothing=_noise(50), seed=seed),
     "moreau": lambda model, budget, seed: mg.MoreauGrad(model, smoothing=_noise(), budget=budget, seed=seed),
     "sparse_moreau": lambda model, budget, seed: mg.SparseMoreauGrad(
-        model, eta=0.005, smoothing=_noise(), budget=budget, seed=seed
+        model, eta=ETA["sparse_moreau"], smoothing=_noise(), budget=budget, seed=seed
     ),
     "group_sparse_moreau": lambda model, budget, seed: mg.GroupSparseMoreauGrad(
-        model, eta=0.05, groups=16, smoothing=_noise(), budget=budget, seed=seed
+        model, eta=ETA["group_sparse_moreau"], groups=16, smoothing=_noise(), budget=budget, seed=seed
     ),
 }
 

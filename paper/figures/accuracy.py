@@ -19,7 +19,7 @@ from moreaugrad.studies.summary import group_rows
 from paper import names
 from paper.data import records
 from paper.data.datasets import Sample
-from paper.data.recipes import LEVEL
+from paper.data.recipes import ETA, LEVEL
 from paper.data.records import Line, number
 from paper.figures import study_runs
 from paper.figures.row_runs import RowFile, make_lines, measure_rows
@@ -129,7 +129,7 @@ def explain(of: Sample, block: slice, target: Tensor, method: str, terms: Terms)
 
 def make_method(method: str, model: Any, terms: Terms, compile: bool = False) -> Any:
     """The method with its own defaults but for the common budget and level of noise; seed 0."""
-    made = mg.METHODS[method](model)
+    made = mg.METHODS[method](model, **({"eta": ETA[method]} if method in ETA else {}))
     if not hasattr(made, "smoothing"):
         return replace(made, steps=terms.budget) if hasattr(made, "steps") else made
     noise, engine = replace(made.smoothing, noise_level=LEVEL), {"precision": terms.precision, "compile": compile}

@@ -19,7 +19,10 @@ amounts = st.tuples(st.floats(0.01, 10), st.floats(0.01, 10)).map(lambda a: torc
 
 
 def test_every_prior_has_an_example():
-    assert set(PRIORS) <= set(EXAMPLES)
+    own = {
+        name for name, entry in PRIORS.items() if entry.path.startswith("moreaugrad.")
+    }  # other tests register theirs
+    assert own <= set(EXAMPLES)
 
 
 @every_prior

@@ -203,9 +203,9 @@ def test_scores_with_a_range_find_the_logits(bounded, net, x):
 def test_names_of_classes_wait_for_the_part_that_has_them(net):
     names = ["one", "two", "three", "four"]
     pair = mg.Classifier(Returning(net, lambda out: (out, out)), CentreCrop((8, 8), (8, 8)), "pair", names)
-    pair.check_labels()
+    pair.check()
     with pytest.raises(ValueError, match="got 3 labels for 4 outputs"):
-        mg.Classifier(net, CentreCrop((8, 8), (8, 8)), "net", names[:3]).check_labels()
+        mg.Classifier(net, CentreCrop((8, 8), (8, 8)), "net", names[:3]).check()
 
 
 def test_photos_of_a_network_with_a_structure(net):
