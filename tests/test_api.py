@@ -302,7 +302,7 @@ def test_the_predicted_class_is_contrasted_too(network, picture):
     found = explain(network, picture, "gradient", against=second)
     assert found.target.tolist() == [first]
     torch.testing.assert_close(found.map, weights_of(network, first) - weights_of(network, second))
-    with pytest.raises(ValueError, match="which is predicted"):
+    with pytest.raises(ValueError, match="against must be another class"):
         explain(network, picture, "gradient", against=first)
 
 
@@ -310,3 +310,25 @@ def test_top_classes_of_a_network_that_returns_a_tuple(network, picture):
     x = network.preprocess(picture)[None]
     found = explain(lambda x: (None, network(x)), x, "gradient", top=2, output=1)
     assert [each.target.tolist() for each in found] == network(x).argsort(dim=1, descending=True).T[:2].tolist()
+
+
+def test_ranking_classes_checks_the_network_first_and_leaves_the_random_state():
+    class Drawing(torch.nn.Module):
+        def forward(self, x):
+            return x.flatten(1)[:, :4] + 1e-6 * torch.rand(1)
+
+    x = torch.rand(2, 3, 4, 4)
+    before = torch.get_rng_state()
+    explain(Drawing().eval(), x, "gradient", top=2)
+    assert torch.equal(torch.get_rng_state(), before)
+    net = torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.Flatten())
+    with pytest.raises(ValueError, match="eval"):
+        explain(net, x, "gradient", top=2)
+    assert not net[0].running_mean.any()
+
+
+def test_a_class_counted_from_the_end_is_the_same_class(network, picture):
+    with pytest.raises(ValueError, match="against must be another class"):
+        explain(network, picture, "gradient", target=1, against=-2)
+    with pytest.raises(TypeError, match="against must be"):
+        explain(network, picture, "gradient", target=1, against=1.5)

@@ -423,3 +423,21 @@ def test_the_text_of_a_long_batch_costs_no_more_than_that_of_ten(monkeypatch):
     monkeypatch.setattr(Explanation, "kept", property(lambda self: sizes.append(len(self)) or kept(self)))
     repr(Explanation(map=torch.ones(5000, 2), source=InputSource(inputs=(torch.ones(5000, 2),))))
     assert max(sizes) <= 10
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_a_loaded_and_a_fresh_result_are_joined_and_drawn_alike(channels, tmp_path):
+    from moreaugrad.source import InputSource
+
+    drawing = torch.rand(2, channels, 6, 6, generator=torch.Generator().manual_seed(1))
+    fresh = Explanation(map=drawing, source=InputSource(inputs=(drawing,)))
+    both = Explanation.concat([fresh, Explanation.load(fresh.save(tmp_path / "map"))])
+    pictures = [both.source.picture(0, i) for i in range(4)]
+    np.testing.assert_allclose(pictures[0], pictures[2], atol=0.01)
+    np.testing.assert_allclose(pictures[1], pictures[3], atol=0.01)
+
+
+def test_an_empty_result_and_tiny_maps_are_told():
+    assert "0 x" in str(full()[0:0])
+    tiny = torch.full((1, 4), 1e-24)
+    assert Explanation(map=tiny, stderr=10 * tiny).relative_error.item() == pytest.approx(10)

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from moreaugrad import validate
 from moreaugrad.data.frames import list_sources
 from moreaugrad.data.images import read_image
 from moreaugrad.data.sources import STDIN
@@ -284,7 +285,9 @@ def _choose(method: Method, x: Images, wanted: Sequence[Wanted]) -> list[int] | 
         return read_output(method.forward_func(rows), len(rows), method.output)
 
     against = method.score.against if isinstance(method.score, Contrast) else None
-    return choose_classes(outputs, x, wanted, against)
+    validate.evaluating(method.forward_func)
+    with torch.random.fork_rng([x.device] if x.is_cuda else []):
+        return choose_classes(outputs, x, wanted, against)
 
 
 def describe_error(error: BaseException) -> str:

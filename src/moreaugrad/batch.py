@@ -38,7 +38,8 @@ def norm(x: Images) -> PerImage:
 
 def relative_error(map: Images, stderr: Images) -> PerImage:
     """Standard error of each map over the entries that it keeps, as a share of its norm; 0 for a map of zeros."""
-    error, size = norm(torch.where(map != 0, stderr, 0.0)), norm(map)
+    most = spread(map.flatten(1).abs().amax(1).clamp_min(torch.finfo(map.dtype).tiny), map)  # lest squares underflow
+    error, size = norm(torch.where(map != 0, stderr / most, 0.0)), norm(map / most)
     return torch.where(size > 0, error / size, error)
 
 

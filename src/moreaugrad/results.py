@@ -60,7 +60,7 @@ class Explanation:
         envelope: value of the envelope at the input, (N,).
         residual: distance from optimality, or from completeness (N,); NaN: not measured.
         converged: whether the residual is within its own noise and the map is known to within 30 %, so that another
-            seed gives nearly the same map, (N,). For FGVis: whether a mask met its goal.
+            seed gives nearly the same map, (N,); fixed noise is taken as it is. For FGVis: whether a mask met its goal.
         gradients: sample gradients spent, (N,).
         stderr: standard error of each entry, from the noise; of an entry that a prior set to zero: before it did.
         coarse: the map at the resolution of the layer it was read from (N, h, w).
@@ -382,8 +382,8 @@ def _heading(result: Explanation) -> str:
     shapes = " and ".join(str(tuple(part.shape[1:])) for part in _parts(result.map))
     by = f" by {result.method}" if result.method else ""
     cost = ""
-    if result.gradients is not None:
+    if result.gradients is not None and len(result):
         least, most = int(result.gradients.min()), int(result.gradients.max())
-        cost = f", {most if least == most else f'{least} to {most}'} gradients each"
+        cost = f", {most if least == most else f'{least} to {most}'} gradient{'s' * (most != 1)} each"
     seed = "" if result.seed is None else f", seed {result.seed}"
     return f"Explanation{by}: {len(result)} x {shapes}{cost}{seed}"

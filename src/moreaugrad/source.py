@@ -68,7 +68,11 @@ class InputSource:
     @classmethod
     def join(cls, parts: Sequence[InputSource]) -> InputSource:
         """The source of several batches; photos and names where all parts have them."""
-        photos = tuple(photo for each in parts for photo in each.photos)
+        given, photos = parts, tuple(photo for each in parts for photo in each.photos)
+        kinds = {tuple((each.shape[1:], each.dtype) for each in part.inputs) for part in parts}
+        if len(kinds) > 1:  # of a file, in 8 bits, beside fresh ones
+            parts = [cls.restore(each.store([])["source"], each.store([])["source_inputs"]) for each in parts]
+            parts = [replace(part, labels=each.labels) for part, each in zip(parts, given, strict=True)]
         inputs = join_rows([each.inputs for each in parts])
         same = all(each.labels == parts[0].labels for each in parts)
         whole = len(photos) == len(inputs[0])

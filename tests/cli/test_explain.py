@@ -1,7 +1,9 @@
 """The command line: files, JSON lines, exit codes, and one line on stderr for every failure."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from io import BytesIO, TextIOWrapper
@@ -289,3 +291,31 @@ def test_a_model_is_told_its_input(folder, run):
     assert err.startswith("warning: ")
     assert "--mean" in err
     assert run(*typed[:-1], "17")[0] == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems take no such names")
+def test_a_name_that_is_no_text_does_not_stop_the_others(folder, run):
+    Path("odd").mkdir()
+    for name in (b"odd/a.png", b"odd/caf\xe9.png", b"odd/z.png"):
+        shutil.copy("a.png", os.fsdecode(name))
+    code, out, _ = run("explain", "odd", *SMALL)
+    assert code == 0
+    assert "3 done" in out
+    assert len(list(Path("maps").glob("*.npz"))) == 3
+
+
+def test_a_picture_that_cannot_be_drawn_is_the_failure_of_its_image(folder, run, monkeypatch):
+    from moreaugrad.plotting import pictures
+
+    draw = pictures.panel
+
+    def refuse(image, map, title, *rest):
+        if title.startswith("a,"):
+            raise RuntimeError("no such glyph")
+        return draw(image, map, title, *rest)
+
+    monkeypatch.setattr(pictures, "panel", refuse)
+    code, out, err = run("explain", "a.png", "b[1].png", *SMALL)
+    assert code == 1
+    assert "no such glyph" in err
+    assert "1 done, 1 failed" in out

@@ -260,3 +260,24 @@ def test_a_disk_without_locks_is_told_of_and_used(tmp_path, monkeypatch):
         assert folder.claim(ONE, FILES) == MINE
         folder.store(ONE, "a", {}, FILES)
     assert len(lines(tmp_path)) == 1
+
+
+def test_a_repeated_image_whose_process_died_before_the_names_has_its_new_files(tmp_path, monkeypatch):
+    with ResultsFolder(tmp_path) as folder:
+        folder.store(ONE, "a", {"score": 1}, {"npz": b"old"})
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", lambda *given: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                folder.store(ONE, "a", {"score": 2}, {"npz": b"newer"})
+    with ResultsFolder(tmp_path) as again:
+        assert again.find_done([ONE], ["npz"]) == {ONE}
+    assert visible(tmp_path) == {"a.npz": b"newer"}
+
+
+def test_a_draft_that_was_cut_off_replaces_nothing(tmp_path):
+    with ResultsFolder(tmp_path) as folder:
+        folder.store(ONE, "a", {}, {"npz": b"whole"})
+    (tmp_path / ".a.npz.tmp").write_bytes(b"wh")
+    with ResultsFolder(tmp_path) as again:
+        assert again.find_done([ONE], ["npz"]) == {ONE}
+    assert visible(tmp_path) == {"a.npz": b"whole"}

@@ -11,7 +11,7 @@ from PIL import Image
 from training_data import ARRAYS, save_arrays
 
 from moreaugrad.data.arrays import read_cifar10
-from moreaugrad.models import labels
+from moreaugrad.models.labels import CIFAR10
 
 ADAPTER = Path(__file__).parents[2] / "tools" / "cifar10_npz.py"
 
@@ -55,7 +55,7 @@ def test_torchvisions_folder(tmp_path, monkeypatch):
         (place / f"data_batch_{number}").write_bytes(pickle.dumps({"data": pixels, "labels": labels}))
     pixels = ARRAYS.x_test.transpose(0, 3, 1, 2).reshape(60, -1)
     (place / "test_batch").write_bytes(pickle.dumps({"data": pixels, "labels": ARRAYS.y_test.tolist()}))
-    (place / "batches.meta").write_bytes(pickle.dumps({"label_names": list(labels.CIFAR10)}))
+    (place / "batches.meta").write_bytes(pickle.dumps({"label_names": list(CIFAR10)}))
     found = read_cifar10(tmp_path)
     np.testing.assert_array_equal(found.x_train, ARRAYS.x_train[:120])
     np.testing.assert_array_equal(found.y_test, ARRAYS.y_test)

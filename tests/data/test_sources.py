@@ -98,3 +98,18 @@ def test_a_dash_is_standard_input(monkeypatch):
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"junk")))
     with pytest.raises(ValueError, match="standard input must be an image"):
         read_image("-")
+
+
+def test_an_empty_name_is_not_the_current_folder():
+    with pytest.raises(ValueError, match="empty name"):
+        find_images([""])
+
+
+def test_results_are_not_taken_for_images_but_images_below_them_are(tmp_path):
+    for name in ("maps/photos/a.png", "maps/a.gradcam.png", "b.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "maps" / "results.jsonl").touch()
+    assert find_images([tmp_path]) == [tmp_path / "b.png"]
+    below = tmp_path / "maps" / "photos"
+    assert find_images([below], skip=tmp_path / "maps") == [below / "a.png"]

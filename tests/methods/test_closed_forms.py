@@ -165,3 +165,12 @@ def test_algorithm_1_thresholds_by_gamma_eta(random):
     assert (found(1)[0] + trail[-1]).abs().max() < 1e-12
     assert (found(5)[0] + torch.stack(trail[-5:]).mean(0)).abs().max() < 1e-12
     assert (found(101)[0] + torch.stack(trail).mean(0)).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-2, 1e4])
+def test_a_map_of_a_score_without_noise_follows_its_scale(scale):
+    """map = -delta/rho is homogeneous in a linear score, however small its gradient."""
+    weights = torch.randn(12, generator=torch.Generator().manual_seed(5))
+    found = mg.MoreauGrad(lambda v: scale * (v @ weights), noise_level=0).explain(torch.zeros(1, 12))
+    torch.testing.assert_close(found.map[0] / scale, weights, atol=1e-3, rtol=1e-3)
+    assert found.converged.all()

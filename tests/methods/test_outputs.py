@@ -4,6 +4,7 @@ import pickle
 from collections import namedtuple
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -221,3 +222,23 @@ def test_photos_of_a_network_with_a_structure(net):
     assert torch.equal(found.map, mg.explain(net, photo, target=1, **options).map)
     by_function = mg.explain(inside, photo, score=lambda out: out["scores"][:, 1], **options)
     assert torch.equal(found.map, by_function.map)
+
+
+def test_a_folded_copy_must_give_every_part_of_the_output(x):
+    """Folding batch norm changes the features before it; a score of these must not follow."""
+
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 3)
+            self.norm.running_var.fill_(9.0)
+
+        def forward(self, x):
+            features = self.conv(x)
+            return SimpleNamespace(logits=self.head(self.norm(features).relu().mean((2, 3))), features=features)
+
+    torch.manual_seed(0)
+    model = Pair().eval()
+    options = {"score": lambda out: out.features.square().mean((1, 2, 3)), "samples": 4}
+    found, plain = (mg.SmoothGrad(each, **options).attribute(x) for each in (model, model.forward))
+    torch.testing.assert_close(found, plain)

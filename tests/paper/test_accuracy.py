@@ -159,13 +159,18 @@ def test_a_random_map_is_the_same_in_any_block():
 def test_methods_keep_their_own_options_but_for_budget_and_noise():
     model = Network().eval()
     for name in accuracy.METHODS[:-1]:
-        made, own = accuracy.make_method(name, model, TERMS), mg.METHODS[name](model)
+        made, own = (
+            accuracy.make_method(name, model, TERMS),
+            mg.METHODS[name](model, **({"eta": 0.005} if name == "sparse_moreau" else {})),
+        )
         assert getattr(made, "seed", 0) == 0
         half = accuracy.make_method(name, model, replace(TERMS, precision="bfloat16"))
         assert (half.precision == "bfloat16") is hasattr(own, "smoothing")
         if hasattr(own, "smoothing"):
             samples = own.smoothing.samples if hasattr(own, "budget") else TERMS.budget
             assert made.smoothing == replace(own.smoothing, noise_level=0.1, samples=samples)
+        if name == "group_sparse_moreau":
+            own = replace(own, eta=0.05)  # as published, not the default of the package
         for option in ("eta", "rho", "tau", "gamma", "groups"):
             assert getattr(made, option, None) == getattr(own, option, None)
 

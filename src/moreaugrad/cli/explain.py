@@ -34,9 +34,9 @@ from moreaugrad.cli.options import (
     Out,
     Quiet,
 )
-from moreaugrad.cli.results_folder import BUSY, ENDINGS, MINE, RESULTS, ResultsFolder
+from moreaugrad.cli.results_folder import BUSY, ENDINGS, MINE, ResultsFolder
 from moreaugrad.cli.terminal import Interruption, Terminal
-from moreaugrad.data.sources import as_path, find_images
+from moreaugrad.data.sources import RESULTS, as_path, find_images
 
 if TYPE_CHECKING:
     from moreaugrad.api import Explainer, Record
@@ -207,9 +207,13 @@ class FolderRun:
 
     def store(self, job: Job, record: Record) -> None:
         """Write the files and the line of one image, and report it."""
-        facts, contents = as_json(record, job.file, self.explainer) | job.facts, {}
+        contents: dict[str, bytes | None] = {}
         if record.explanation is not None:
-            contents = draw(record, self.explainer.name, self.endings)
+            try:
+                contents = draw(record, self.explainer.name, self.endings)
+            except Exception as error:  # a picture that cannot be drawn must not stop the others
+                record = replace(record, explanation=None, error=f"the map cannot be drawn: {error}")
+        facts = as_json(record, job.file, self.explainer) | job.facts
         try:
             with self.interruption.held():
                 name = f"{record.key}.{self.explainer.name}".replace("/", "_")  # captum/Occlusion
@@ -222,7 +226,7 @@ class FolderRun:
         if record.error is not None:
             self.terminal.error(f"{job.file}: {record.error}")
         else:
-            file = next(iter(line["files"].values()), RESULTS)
+            file = next((line["files"][end] for end in contents), RESULTS)
             self.terminal.say(f"{record.key}: {describe(record)} -> {self.folder.path / file}")
 
 

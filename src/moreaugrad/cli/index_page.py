@@ -69,7 +69,8 @@ def _read_thumbnails(path: Path) -> dict[str, dict[str, str]] | None:
 
 def _drop_mended(records: Mapping[str, Record]) -> dict[str, Record]:
     """Without failures of files that the same method has explained since, as after fetching them again."""
-    last = set({(record.get("file"), record.get("method")): key for key, record in records.items()}.values())
+    names = ("file", "frame", "rank", "method", "model")
+    last = set({tuple(record.get(name) for name in names): key for key, record in records.items()}.values())
     return {key: record for key, record in records.items() if "error" not in record or key in last}
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moreaugrad.cli.results_folder import identify
-from moreaugrad.data.sources import STDIN, Frame, ImageSource, unique_names
+from moreaugrad.data.sources import STDIN, Frame, ImageSource, printable, unique_names
 
 if TYPE_CHECKING:
     from moreaugrad.api import Explainer
     from moreaugrad.models.classes import Wanted
+    from moreaugrad.models.classifier import Classifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,15 @@ def make_jobs(sources: Sequence[ImageSource], targets: Sequence[Wanted], explain
         path, frame = (source.path, {"frame": source.index}) if isinstance(source, Frame) else (source, {})
         picture = read_image(STDIN) if path == STDIN else None  # it can be read only once
         if path not in digests:
-            digests[path] = digest(path) if picture is None else digest_bytes(picture.tobytes())
+            digests[path] = (
+                digest(path) if picture is None else digest_bytes(repr(picture.size).encode() + picture.tobytes())
+            )
         about = run | {"file": place_of(path, out), "content": digests[path]} | frame
         for target in targets:
             rank = {"rank": target.rank} if isinstance(target, Ranked) else {}
             identity = identify(about | {"target": None if rank else target} | rank)
             name = f"{key}_top{rank['rank']}" if rank else key
-            job = Job(name, picture or source, str(path), target, identity, frame | rank)
+            job = Job(name, picture or source, printable(str(path)), target, identity, frame | rank)
             found.setdefault(identity, job)
     return list(found.values())
 
@@ -80,10 +83,19 @@ def describe_run(explainer: Explainer) -> dict[str, Any]:
     for name, tensor in model.state_dict().items():
         weights.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         weights.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    view = model.view if isinstance(model.view, CentreCrop) else (model.view.size, model.view.mean, model.view.std)
+    view = repr(model.view) if isinstance(model.view, CentreCrop) else _describe_view(model)
     files = {key: digest(Path(value)) for key, value in options.items() if isinstance(value, str)}
-    found = {"model": model.name, "weights": weights.hexdigest(), "view": repr(view)}
+    found = {"model": model.name, "layers": repr(model.network), "weights": weights.hexdigest(), "view": view}
+    options |= {"share": getattr(explainer.method, "share", None)}
     return found | {"method": explainer.name, "options": options, "files": files}
+
+
+def _describe_view(model: Classifier) -> str:
+    """A user's function by what it makes of a picture that is neither square nor even."""
+    from PIL import Image
+
+    x, _ = model.view.apply(Image.radial_gradient("L").convert("RGB").resize((301, 203)))
+    return digest_bytes(repr(x.shape).encode() + x.cpu().contiguous().numpy().tobytes())
 
 
 def digest(path: Path) -> str | None:

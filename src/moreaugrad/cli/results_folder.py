@@ -25,12 +25,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
+from moreaugrad.data.sources import RESULTS
+
 if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
 
-RESULTS = "results.jsonl"
 FORMAT = 1  # of a line; raise it when an older reader would misread it
 ENDINGS = ("png", "npz", "json")
 MINE, BUSY, DONE = "mine", "busy", "done"
@@ -130,6 +131,7 @@ class ResultsFolder:
             line = facts | {"files": files, "id": identity, "format": FORMAT}
             if "error" in facts and facts["error"] == known.get("error"):
                 return known  # told already
+            line["sizes"] = {files[end]: len(each) for end, each in contents.items() if each is not None}
             pretty = json.dumps(line, ensure_ascii=False, indent=2).encode() + b"\n"
             self._write({files[end]: pretty if each is None else each for end, each in contents.items()}, line)
             self.read_lines()
@@ -182,8 +184,10 @@ class ResultsFolder:
             return False
         files = record["files"]
         for file in files.values():
-            if not self._exists(file) and self._draft(file).is_file():  # its process was killed between line and name
-                self._draft(file).replace(self.path / file)
+            draft, size = self._draft(file), record.get("sizes", {}).get(file)
+            # whole, and its process was killed between line and name
+            if draft.is_file() and (draft.stat().st_size == size or (size is None and not self._exists(file))):
+                draft.replace(self.path / file)
         return all(end in files and self._exists(files[end]) for end in endings)
 
     def _free_name(self, wanted: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 log = logging.getLogger("moreaugrad")
 
 STDIN = Path("-")
+RESULTS = "results.jsonl"  # what a folder of results holds
 STILL_KINDS = "avif bmp gif jfif jp2 jpeg jpg pbm pgm png pnm ppm tga tif tiff webp"
 VIDEO_KINDS = "avi m4v mkv mov mp4 mpeg mpg ogv webm wmv"
 STILL, VIDEO, HEIF = (
@@ -61,15 +62,19 @@ def as_path(source: str | Path) -> Path:
             f"an image must be a file on this machine, got the URL {source!r}; nothing is downloaded: save the file "
             "first, and name that"
         )
+    if not str(source):
+        raise ValueError(
+            "an image must be a file, a folder or a pattern, got an empty name; name one, '.' for this folder"
+        )
     return Path(source)
 
 
 def find_images(paths: Iterable[str | Path], skip: str | Path | None = None) -> list[Path]:
     """Files as named, the images of folders (at any depth, sorted), the matches of patterns; each once.
 
-    What is not there stays in the list, so that reading it reports it. Nothing in the folder `skip` is taken from a
-    folder above it: results must not be explained in turn. Images of folders that need a package which is not
-    installed are left out, and counted in one warning.
+    What is not there stays in the list, so that reading it reports it. Nothing in the folder `skip`, or in another
+    folder of results, is taken from a folder above it: results must not be explained in turn. Images of folders that
+    need a package which is not installed are left out, and counted in one warning.
     """
     found: dict[Path, None] = {}
     unreadable: dict[Path, None] = {}
@@ -108,7 +113,12 @@ def unique_names(paths: Sequence[ImageSource]) -> list[str]:
 
 def name_source(source: ImageSource) -> str:
     """What the results of a source are called."""
-    return "stdin" if source == STDIN else source.stem or "image"
+    return "stdin" if source == STDIN else printable(source.stem) or "image"
+
+
+def printable(text: str) -> str:
+    """A file name without bytes that are no text, which neither JSON nor a title can hold."""
+    return text.encode(errors="replace").decode()
 
 
 def find_fault(source: ImageSource) -> str | None:
@@ -138,6 +148,6 @@ def _images_in(folder: Path, skip: str | Path | None) -> list[Path]:
     every = STILL | HEIF | VIDEO
     images = (file for file in folder.rglob("*") if file.suffix.lower() in every and file.is_file())
     inside = sorted(file for file in images if not any(part[0] == "." for part in file.relative_to(folder).parts))
-    if skip is not None and (away := Path(skip).resolve()) != folder.resolve():
-        inside = [file for file in inside if away not in file.resolve().parents]
-    return inside
+    above = {folder.resolve(), *folder.resolve().parents}
+    away = {each.parent.resolve() for each in folder.rglob(RESULTS)} | ({Path(skip).resolve()} if skip else set())
+    return [file for file in inside if not (away - above) & set(file.resolve().parents)]

@@ -125,7 +125,7 @@ def tolerance(tol: float | None, grad: Images) -> PerImage:
     size = norm(grad)
     if tol is not None:
         return torch.full_like(size, tol)
-    return size.clamp_min(1) * (1e-11 if grad.dtype == torch.float64 else 1e-4)
+    return size * (1e-11 if grad.dtype == torch.float64 else 1e-4)
 
 
 def range_curvature(low: float, high: float, sigma: float) -> float:

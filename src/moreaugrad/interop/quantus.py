@@ -47,8 +47,10 @@ def quantus_explain(
     def explain_func(model: Any, inputs: Any, targets: Any, **given: Any) -> Array:
         device = given.pop("device", None)
         wanted = options | {key: value for key, value in given.items() if key not in _FOR_THE_METRIC}
-        if last.get("model") is not model or last.get("options") != repr(wanted):
-            last.update(model=model, options=repr(wanted), method=make_any_method(method, model, wanted))
+        before = last.get("options", {})
+        same = before.keys() == wanted.keys() and all(before[key] is wanted[key] for key in wanted)
+        if last.get("model") is not model or not same:
+            last.update(model=model, options=wanted, method=make_any_method(method, model, wanted))
         like = next(model.parameters(), None) if isinstance(model, nn.Module) else None
         x = torch.as_tensor(np.asarray(inputs))
         x = x.to(device, torch.float32) if like is None else x.to(like.device, like.dtype)

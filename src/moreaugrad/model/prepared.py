@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -389,11 +389,10 @@ def _plain(value: Any) -> Any:
 
 
 def output_tensors(found: Any) -> list[Tensor]:
-    """What two runs of a network are compared by: its tensor or `.logits`; else every tensor of real numbers in it."""
-    logits = validate.find_logits(found)
-    if logits is not None:
-        return [logits] if logits.is_floating_point() else []
-    parts = vars(found) if is_dataclass(found) else found
+    """What two runs of a network are compared by: every tensor of real numbers in what it returns."""
+    if isinstance(found, Tensor):
+        return [found] if found.is_floating_point() else []
+    parts = vars(found) if hasattr(found, "__dict__") and not isinstance(found, Mapping) else found
     parts = list(parts.values()) if isinstance(parts, Mapping) else parts
     return [each for part in parts for each in output_tensors(part)] if isinstance(parts, list | tuple) else []
 

@@ -64,8 +64,15 @@ Wanted = int | Ranked | None  # None: the predicted class
 
 def find_class(given: int | str, labels: Sequence[str] | None, name: str = "target") -> int:
     """A class by number or by name, whatever its case."""
-    if not isinstance(given, str) or given.strip().lstrip("-").isdecimal():
-        return int(given)
+    if isinstance(given, str) and not given.strip().lstrip("-").isdecimal():
+        return _find_name(given, labels, name)
+    if isinstance(given, float | bool):
+        raise TypeError(f"{name} must be the number or the name of a class, got {given!r}")
+    number = int(given)
+    return number + len(labels) if number < 0 and labels else number
+
+
+def _find_name(given: str, labels: Sequence[str] | None, name: str) -> int:
     if not labels:
         raise ValueError(f"{name} must be a class number where classes have no names, got {given!r}; give labels too")
     found = [index for index, label in enumerate(labels) if label.casefold() == given.strip().casefold()]
@@ -127,10 +134,9 @@ def choose_classes(
             raise ValueError(f"top must be at most {order.shape[1]}, the number of classes, got {rank}")
         found.append(int(order[row, rank - 1]))
     if against in found:
-        how = "given" if order is None else "predicted"
+        how = "given" if order is None else "among the classes with the highest scores"
         raise ValueError(
-            f"against must be another class than the one that is explained, got {against}, which is {how}; give "
-            "another target"
+            f"against must be another class than those that are explained, got {against}, which is {how}; name another"
         )
     return found
 

@@ -238,7 +238,9 @@ def draw_tile(axes: Axes, tile: Tile, title: str) -> None:
         axes.imshow(tile.values, cmap=_COLOURS[tile.signed], vmin=tile.limits[0], vmax=tile.limits[1])
     else:
         axes.imshow(tile)
-    axes.set_title(title, fontsize=10, y=1.0)  # y: otherwise matplotlib measures the ticks, which nobody sees
+    axes.set_title(
+        title, fontsize=10, y=1.0, parse_math=False
+    )  # y: otherwise matplotlib measures the ticks, which nobody sees
 
 
 def tile_height(tile: Tile, width: float) -> float:

@@ -54,7 +54,7 @@ def make_bars(drawn: ScaledMap, names: Sequence[str], row: Array | None = None) 
             text.set_parse_math(False)  # a dollar sign in a name is no formula
         axes.invert_yaxis()
         axes.set(xlabel=_axis_name(drawn))
-        axes.set_title(note, fontsize=10)
+        axes.set_title(note, fontsize=10, parse_math=False)
         axes.spines[["top", "right"]].set_visible(False)
 
     return Panel(_WIDE, 0.8 + 0.24 * len(order), draw)

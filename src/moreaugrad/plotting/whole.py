@@ -47,7 +47,7 @@ def make_whole_panel(drawn: ScaledMap, original: Any, region: Region) -> Panel:
         for axes, name in ((left, "photo, and what the model saw of it"), (right, "overlay")):
             _frame(axes, (start, top, end, bottom))
             axes.set(xlim=(-0.5, wide - 0.5), ylim=(high - 0.5, -0.5))
-            axes.set_title(name, fontsize=10)
+            axes.set_title(name, fontsize=10, parse_math=False)
 
     part = min(1.0, (place_of_map[3] - place_of_map[1]) / high)  # of the tile: the map's pixels are that much smaller
     dots = min(max(1.2 * drawn.shape[0] / part / _TALL, dots_per_inch(drawn, _TALL)), 300.0)
