@@ -87,7 +87,7 @@ def explain(  # noqa: PLR0913
     terminal.hear_warnings()
     given = options.given()
     name = choose_method(method, given)
-    endings = [each for each in choose_endings(formats) if pictures or each != "png"]
+    endings = choose_endings(formats, pictures)
     paths = find_images(images, skip=out)
     refuse_missing(paths)
     check_method(name, given)
@@ -107,12 +107,12 @@ def explain(  # noqa: PLR0913
             return run.explain(jobs, BATCH.get(classifier.device.type, 1))
 
 
-def choose_endings(formats: str) -> list[str]:
+def choose_endings(formats: str, pictures: bool = True) -> list[str]:
     """The endings of the files to write, in the order of ENDINGS."""
     asked = {each.strip().lower().removeprefix(".") for each in formats.split(",") if each.strip()}
     if not asked or not asked <= set(ENDINGS):
         raise ValueError(f"--formats must name some of {','.join(ENDINGS)}, got {formats!r}")
-    return [each for each in ENDINGS if each in asked]
+    return [each for each in ENDINGS if each in asked and (pictures or each != "png")]
 
 
 @dataclass

@@ -41,11 +41,6 @@ class CaptumMethod(OutsideMethod):
     takes_module: ClassVar[bool] = False  # else any function will do, so the network is made fast first
     compares: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if "layer" in self.in_constructor:
-            object.__setattr__(self, "layer", layer_name(self._module(), getattr(self, "layer", None)))
-
     @property
     def once(self) -> bool:
         return self.takes_module
@@ -112,7 +107,7 @@ class CaptumMethod(OutsideMethod):
     def _constructor_options(self, scores: Any) -> dict[str, Any]:
         found = {name: getattr(self, name) for name in self.in_constructor}
         if "layer" in found:
-            found["layer"] = scores.network.get_submodule(found["layer"])
+            found["layer"] = scores.network.get_submodule(layer_name(self._module(), found["layer"]))
         return {name: value for name, value in found.items() if value is not None}
 
     def _module(self) -> nn.Module:
