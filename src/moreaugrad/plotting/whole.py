@@ -44,7 +44,7 @@ def make_whole_panel(drawn: ScaledMap, original: Any, region: Region) -> Panel:
         right.imshow(dim(shown, drawn.signed))
         start, top, end, bottom = (value - 0.5 for value in place_of_map)  # the first pixel begins at -0.5
         right.imshow(np.dstack([colour(drawn), opacity(drawn)]), extent=(start, end, bottom, top))
-        for axes, name in ((left, "photo, and what the model saw of it"), (right, "overlay")):
+        for axes, name in ((left, "photo and crop"), (right, "overlay")):
             _frame(axes, (start, top, end, bottom))
             axes.set(xlim=(-0.5, wide - 0.5), ylim=(high - 0.5, -0.5))
             axes.set_title(name, fontsize=10, parse_math=False)
