@@ -7,7 +7,7 @@ from torch import nn
 from moreaugrad.models.classes import Contrast, Ranked, choose_classes, find_class, rank_classes
 
 
-@pytest.mark.parametrize(("given", "found"), [("Dog", 1), (" dog", 1), ("2", 2), (-1, -1)])
+@pytest.mark.parametrize(("given", "found"), [("Dog", 1), (" dog", 1), ("2", 2), (-1, 2)])
 def test_a_class_by_name_or_number(given, found):
     assert find_class(given, ["cat", "dog", "bird"]) == found
 
@@ -49,8 +49,8 @@ def test_a_method_predicts_by_itself_where_nothing_is_asked():
     [
         ([Ranked(4)], None, "top must be at most 3, the number of classes, got 4"),
         ([1], 1, "got 1, which is given"),
-        ([None], 2, "got 2, which is predicted"),
-        ([Ranked(1)], 2, "which is predicted"),
+        ([None], 2, "got 2, which is among"),
+        ([Ranked(1)], 2, "which is among"),
     ],
 )
 def test_classes_that_cannot_be_explained(wanted, against, words):
