@@ -31,9 +31,11 @@ def test_the_relative_error_is_the_spread_of_maps_of_many_seeds(options):
     assert 0.7 < float(ratio) < 1.4
 
 
-def test_two_seeds_agree_as_the_relative_error_says():
-    """cosine = 1 - relative_error^2: each map is the truth plus noise of that size."""
-    found = maps(range(40), budget=160)
+@pytest.mark.parametrize("prior", [None, mg.Group(torch.arange(24) // 12)], ids=["dense", "groups"])
+def test_two_seeds_agree_as_the_relative_error_says(prior):
+    """cosine = 1 - relative_error^2: each map is the truth plus noise of that size, which shrunk groups shrink too."""
+    eta = None if prior is None else 0.7 * float(maps([0])[0].map.view(2, 2, 12).norm(dim=2).min())
+    found = maps(range(40), budget=160, prior=prior, eta=eta)
     pairs = zip(found[::2], found[1::2], strict=True)
     cosines = torch.stack([torch.cosine_similarity(one.map, two.map) for one, two in pairs]).mean(0)
     errors = torch.stack([each.relative_error for each in found]).square().mean(0)

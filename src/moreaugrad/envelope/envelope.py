@@ -16,9 +16,19 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from moreaugrad.batch import norm
+from moreaugrad.batch import norm, spread
 from moreaugrad.envelope.priors import find_level, take_prior
-from moreaugrad.types import Counts, Images, NoisyScore, PerImage, Prior, Score, Watch, ignore_progress
+from moreaugrad.types import (
+    Counts,
+    Images,
+    NoisyScore,
+    PerImage,
+    Prior,
+    Score,
+    TwiceDifferentiablePrior,
+    Watch,
+    ignore_progress,
+)
 
 
 class Optimality(NamedTuple):
@@ -86,6 +96,12 @@ class Envelope:
         """-delta / rho. Without a prior this is the envelope's gradient; with one it is that gradient,
         thresholded (the envelope's own gradient, grad f(x + delta), is not sparse)."""
         return -delta / self.rho
+
+    def error_of_map(self, error: Images, delta: Images, eta: PerImage) -> Images:
+        """The standard error of each entry after the prox: a curved prior, such as that of groups, shrinks it too."""
+        if not isinstance(self.prior, TwiceDifferentiablePrior):
+            return error
+        return error / (1 + spread(self.rho * eta, delta) * self.prior.stiffness(delta))
 
     def measure(self, delta: Images, eta: PerImage, draws: range) -> Optimality:
         """How far a point is from optimal, on the given draws. An exact optimum would show about one standard error.

@@ -166,14 +166,16 @@ class DualAveraging:
         delta = problem.prox(u, eta)
         found = problem.measure(delta, eta, range(plan.steps, plan.steps + plan.kept))
         spent = torch.full((len(delta),), plan.spent(steps), device=delta.device)
-        return Solution(delta, *found, eta=eta, gradients=spent, stderr=state.error)
+        return Solution(delta, *found, eta=eta, gradients=spent, stderr=problem.error_of_map(state.error, delta, eta))
 
     def _known(self, problem: Envelope, state: State) -> Flags:
         """Whose map has a standard error, over the entries that it keeps, below the asked share of its norm."""
         assert self.relative_error is not None
         u = self._answer(problem, state)
-        map_ = problem.map(problem.prox(u, problem.weight(u)))
-        return relative_error(map_, state.error) <= self.relative_error
+        eta = problem.weight(u)
+        delta = problem.prox(u, eta)
+        error = problem.error_of_map(state.error, delta, eta)
+        return relative_error(problem.map(delta), error) <= self.relative_error
 
     def _answer(self, problem: Envelope, state: State) -> Images:
         """-rho times the mean gradient; where the score is stiff that amplifies the error of the points it was

@@ -126,7 +126,8 @@ class PathAveraging:
         draw = 2**32 + point  # fresh noise
         found = problem.measure(delta, eta, range(draw, draw + 1))
         count = torch.full((len(delta),), spent, device=delta.device)
-        return Solution(delta, *found, eta=eta, gradients=count, stderr=state.error[point].sqrt())
+        error = problem.error_of_map(state.error[point].sqrt(), delta, eta)
+        return Solution(delta, *found, eta=eta, gradients=count, stderr=error)
 
 
 def _telling(delta: Several) -> Several:
