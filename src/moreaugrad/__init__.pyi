@@ -96,6 +96,8 @@ from .model.lipschitz_bounds import lipschitz_bounds as lipschitz_bounds
 from .model.prepared import Prepared as Prepared
 from .model.prepared import prepare as prepare
 from .model.smoothing import Smoothing as Smoothing
+from .model.statistics import STATISTICS as STATISTICS
+from .model.statistics import Moments as Moments
 from .model.surgery import with_softplus as with_softplus
 from .models import MODELS as MODELS
 from .models import load_model as load_model

@@ -16,7 +16,7 @@ PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 GROUPS = ("superpixels", "channels")  # beside a number of cells per side
 
 _WAYS = {  # out of a number that does not fit
-    "rho": "; 1.0 is the usual choice, and the method `gradient` is the limit of small rho",
+    "rho": "; 1.0 is the usual choice, and 0 takes all gradients at the input",
     "eta": "; 0 means no prior, and sparsity= chooses eta for you",
     "noise_level": "; 0.1 is the usual choice, and smoothing=None means no noise",
     "sigma": "; smoothing=None means no noise",
@@ -127,7 +127,7 @@ def text_file(name: str, path: str | Path) -> None:
 
 
 _OPTIONS: Mapping[str, Callable[[str, Any], None]] = {
-    "rho": positive,
+    "rho": not_negative,
     "eta": not_negative,
     "sparsity": share,
     "groups": groups,

@@ -1,4 +1,4 @@
-"""Named families (methods, priors, attacks, metrics, models): one line per member, imported only when it is used.
+"""Named families (methods, priors, attacks, metrics, ...): one line per member, imported only when it is used.
 
 Listing a table costs no torch import, so the command line answers at once. Members from outside the package join by
 `register`, or by an entry point of the group "moreaugrad.plugins" that names a module which does so.
@@ -23,6 +23,7 @@ TABLES = {
     "attack": "moreaugrad.attacks:ATTACKS",
     "metric": "moreaugrad.metrics:METRICS",
     "model": "moreaugrad.models:MODELS",
+    "statistic": "moreaugrad.model.statistics:STATISTICS",
 }
 
 
@@ -130,8 +131,8 @@ def register(kind: str, name: str, **about: Any) -> Callable[[Member], Member]:
     by `moreaugrad ... --import MODULE`, or by an entry point of the group "moreaugrad.plugins".
 
     Args:
-        kind: "prior", "method", "attack", "metric" or "model".
-        name: the name in the table `PRIORS`, `METHODS`, `ATTACKS`, `METRICS` or `MODELS`; must be free.
+        kind: "prior", "method", "attack", "metric", "model" or "statistic".
+        name: the name in the table `PRIORS`, `METHODS`, `ATTACKS`, `METRICS`, `MODELS` or `STATISTICS`; must be free.
         **about: what the table stores beside it: `flags` of a method or attack; `needs`, `direction` and `range` of
             a metric.
 
@@ -169,7 +170,7 @@ def register(kind: str, name: str, **about: Any) -> Callable[[Member], Member]:
 
 def _check_member(kind: str, member: Any) -> None:
     """Refuses a member that breaks the protocol of its kind."""
-    if kind in ("metric", "model"):
+    if kind in ("metric", "model", "statistic"):
         if not callable(member) or not hasattr(member, "__qualname__"):
             raise TypeError(f"a {kind} must be a function, got {member!r}")
         return

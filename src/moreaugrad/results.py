@@ -17,6 +17,7 @@ from torch import Tensor
 from moreaugrad import wording
 from moreaugrad.batch import join_rows, relative_error
 from moreaugrad.files import pack_npz, read_npz, with_ending, write_npz
+from moreaugrad.model.statistics import REPORTED, read_statistic
 from moreaugrad.source import InputSource
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target
 
@@ -35,10 +36,12 @@ if TYPE_CHECKING:  # what nearly every user meets, so that editors and type chec
     FlagsOrNone: TypeAlias = Tensor
     CountsOrNone: TypeAlias = Tensor
     CoarseOrNone: TypeAlias = Tensor
+    MomentsOrNone: TypeAlias = Tensor
 else:
     MapTensor, MapOrNone = Maps, Maps | None
     PerImageOrNone, FlagsOrNone, CountsOrNone = PerImage | None, Flags | None, Counts | None
     CoarseOrNone = Float[Tensor, "n *coarse"] | None
+    MomentsOrNone = Float[Tensor, "n 3 *stack"] | tuple[Tensor, ...] | None
 
 _LISTED = 10  # images in the text of a result
 _NUMBERS = ("score", "envelope", "eta", "residual", "relative_error", "converged", "gradients", "kept", "pixels_kept")
@@ -63,6 +66,8 @@ class Explanation:
             seed gives nearly the same map, (N,); fixed noise is taken as it is. For FGVis: whether a mask met its goal.
         gradients: sample gradients spent, (N,).
         stderr: standard error of each entry, from the noise; of an entry that a prior set to zero: before it did.
+        moments: means over the noisy copies of the gradient, of its square and of its votes, (N, 3, ...): what
+            `statistics` is made of. Not saved.
         coarse: the map at the resolution of the layer it was read from (N, h, w).
         seed: of the noise.
         method, options: name of the method and the options it ran with.
@@ -86,6 +91,7 @@ class Explanation:
     converged: FlagsOrNone = None  # type: ignore[assignment]
     gradients: CountsOrNone = None  # type: ignore[assignment]
     stderr: MapOrNone = None  # type: ignore[assignment]
+    moments: MomentsOrNone = None  # type: ignore[assignment]
     coarse: CoarseOrNone = None  # type: ignore[assignment]
     seed: int | None = None
     method: str = ""
@@ -106,6 +112,23 @@ class Explanation:
             return None
         joined = [torch.cat([part.flatten(1) for part in _parts(parts)], 1) for parts in (self.map, self.stderr)]
         return relative_error(*joined)
+
+    @property
+    def statistics(self) -> dict[str, MapTensor] | None:
+        """Other maps of the same gradients, by name: "mean", "rms", "votes" and "geometric", before any threshold.
+
+        They cost no further gradient: see `STATISTICS` for what they are. None: the method took no noisy gradients,
+        or the result was read from a file.
+
+        Example:
+            >>> found = mg.MoreauGrad(net, budget=80).explain(x)
+            >>> sorted(found.statistics), found.statistics["rms"].shape
+            (['geometric', 'mean', 'rms', 'votes'], torch.Size([2, 3, 16, 16]))
+        """
+        if self.moments is None:
+            return None
+        parts = [{name: read_statistic(name, part) for name in REPORTED} for part in _parts(self.moments)]
+        return {name: _like(self.moments, [part[name] for part in parts]) for name in REPORTED}
 
     @property
     def kept(self) -> PerImage:
@@ -337,7 +360,7 @@ class Explanation:
         return [found[0 if len(found) == 1 else i] if many else found for i in range(len(self))]
 
     def _stored(self) -> dict[str, Any]:
-        return vars(self) | ({} if self.source is None else self.source.store(self._targets()))
+        return vars(self) | {"moments": None} | ({} if self.source is None else self.source.store(self._targets()))
 
     def _row(self, index: SupportsIndex) -> slice:
         try:
@@ -359,6 +382,11 @@ class Explanation:
 
 def _parts(maps: Maps) -> tuple[Tensor, ...]:
     return maps if isinstance(maps, tuple) else (maps,)
+
+
+def _like(maps: Maps, parts: list[Tensor]) -> Any:
+    """A tuple where the maps are one."""
+    return tuple(parts) if isinstance(maps, tuple) else parts[0]
 
 
 def _share(flags: list[Tensor]) -> PerImage:

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 import moreaugrad as mg
-from moreaugrad.methods.sparsified import SparsifiedSmoothGrad, largest, share_of, sparsify
+from moreaugrad.methods.sparsified import SparsifiedSmoothGrad, sparsify
+from moreaugrad.model.statistics import floor_share, largest
 from moreaugrad.model.smoothing import antithetic
 
 VARIANTS = ["basic", "relaxed", "scaled"]
@@ -102,7 +103,7 @@ def test_a_gradient_of_zero_gives_no_nan():
     ("share", "n", "kept"), [(0.1, 30, 3), (0.29, 100, 29), (0.1, 3072, 307), (0.01, 150528, 1505)]
 )
 def test_shares_are_rounded_down_as_they_are_written(share, n, kept):
-    assert share_of(share, n) == kept
+    assert floor_share(share, n) == kept
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -48,6 +48,9 @@ class MapAttack(Attack):
         surrogate: what is differentiated: "softplus" for a softplus copy of a network with kinks, a smooth network of
             your own, or None for the model itself.
         beta: sharpness of the softplus copy.
+        slope: a name in `STATISTICS`: the search follows the slope of that statistic of the same gradients, and the
+            map itself decides what was reached. "square" or "log_square" goes on where the map is flat, as votes are:
+            they take it by themselves. None follows the map's own slope.
         **options: those of `Attack`.
 
     Example:
@@ -68,10 +71,12 @@ class MapAttack(Attack):
     step_size: float | None = field(default=None, kw_only=True)
     surrogate: nn.Module | str | None = field(default="softplus", kw_only=True)
     beta: float = field(default=30.0, kw_only=True)
+    slope: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_differentiable(self.attacked)
+        check_method(self.attacked)
+        check_differentiable(choose_leader(self.attacked, self.slope))
         self.check_options(positive="beta step_size", counts="steps restarts")
         if self.rule not in (None, "sign", "gradient"):
             raise ValueError(f"rule must be one of ['sign', 'gradient'] or None, got {self.rule!r}")
@@ -103,8 +108,9 @@ class MapAttack(Attack):
 
     def make_model(self, x: Images, target: Tensor, logits: Tensor) -> AttackedModel:
         method = fix_seed(self.attacked)
-        surrogate = make_surrogate(method, self.surrogate, self.beta)
-        return AttackedModel(self.network, target, logits.argmax(1), method, *surrogate)
+        leader = choose_leader(method, self.slope)
+        surrogate, exact = make_surrogate(leader, self.surrogate, self.beta)
+        return AttackedModel(self.network, target, logits.argmax(1), method, surrogate, exact and leader is method)
 
     def run(self, ball: Ball, model: AttackedModel, watch: Watch) -> AttackResult:
         clean = model.method.explain(ball.x, target=model.target)
@@ -167,7 +173,16 @@ class MapAttack(Attack):
         return self.make_result(ball, model, best, _is_lower(trace), trace[-1], torch.stack(trace), spent)
 
 
-def check_differentiable(method: Any) -> None:
+def choose_leader(method: Any, slope: str | None) -> Any:
+    """The method whose slope the search follows: its own, or that of another statistic of its gradients."""
+    if slope is not None:
+        return method.with_statistic(slope)
+    # votes are flat almost everywhere; the slope of their mean comes from first derivatives alone, and is mostly noise
+    flat = getattr(method, "counts_votes", False)
+    return method.with_statistic("square") if flat else method
+
+
+def check_method(method: Any) -> None:
     if isinstance(method, nn.Module) or not hasattr(method, "attribute"):
         raise TypeError(
             f"this attack needs a method, such as METHODS['gradient'](model), got {type(method).__name__}; "
@@ -175,6 +190,9 @@ def check_differentiable(method: Any) -> None:
         )
     if getattr(method, "several", None) is not None:
         raise ValueError("an attack needs one map per image, got a list of eta or sparsity; give one value")
+
+
+def check_differentiable(method: Any) -> None:
     if not getattr(method, "differentiable", False):
         raise ValueError(
             f"the map of {method.get_name()} cannot be differentiated, so this attack cannot be led by it; "

@@ -212,7 +212,7 @@ class Unrolled(Sized):
             x = problem.x.detach().requires_grad_()
             delta = delta.detach()
             for _ in range(self.sizes(problem.score.random)[0]):
-                grad = torch.stack([_with_graph(score).value_and_grad(x + delta, draw)[1] for score, draw in draws])
+                grad = torch.stack([with_graph(score).value_and_grad(x + delta, draw)[1] for score, draw in draws])
                 delta = problem.prior.prox(share * (delta - length * grad.mean(0)), amount)
             (found,) = torch.autograd.grad(problem.map(delta), x, w, allow_unused=True)
         return torch.zeros_like(w) if found is None else found
@@ -343,7 +343,8 @@ def largest_curvature(hessian: Product, delta: Images) -> PerImage:
     return 1.5 * size  # the power method comes from below
 
 
-def _with_graph(score: Any) -> Any:
+def with_graph(score: Any) -> Any:
+    """The score with gradients that can be differentiated by x again, not by the weights."""
     if isinstance(score, SmoothedScore):
         return replace(score, base=replace(score.base, graph=True, weights=False))
     return replace(score, graph=True, weights=False)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from moreaugrad.batch import norm, spread
 from moreaugrad.envelope.priors import find_level, take_prior
+from moreaugrad.model.statistics import Stack
 from moreaugrad.types import (
     Counts,
     Images,
@@ -50,6 +51,7 @@ class Solution:
     eta: PerImage  # weight of the prior: as given, or as the requested sparsity made it
     gradients: Counts  # sample-gradients spent, the residual's included
     stderr: Images | None = None  # of each entry before the threshold; None: not measured, or no noise
+    moments: Stack | None = None  # means of the gradients at x + delta, of their squares and of their votes
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,9 @@ class Envelope:
     x: Images
     eta: float | Tensor = 0.0
     keep: float | None = None  # requested share of units; then eta is ignored and follows u
+    statistic: str = "mean"  # taken of the gradients around the solution, for the map and its standard error
+    tau: float | None = None  # share of the entries that a gradient votes for; None: no moments are kept
+    threshold: Envelope | None = None  # makes the map of that statistic, with rho = 1; None: the solution is the map
 
     def take(self, which: Int[Tensor, "k"]) -> Envelope:
         """The problems of some images."""
@@ -69,7 +74,8 @@ class Envelope:
         if isinstance(eta, Tensor) and eta.numel() > 1:
             eta = eta.reshape(-1)[which]
         score, prior = self.score.take(which), take_prior(self.prior, which, self.x)
-        return replace(self, score=score, prior=prior, x=self.x[which], eta=eta)
+        threshold = None if self.threshold is None else self.threshold.take(which)
+        return replace(self, score=score, prior=prior, x=self.x[which], eta=eta, threshold=threshold)
 
     def weight(self, u: Images) -> PerImage:
         """eta of each image: as given, or such that the prox of u keeps the requested share."""
@@ -96,6 +102,12 @@ class Envelope:
         """-delta / rho. Without a prior this is the envelope's gradient; with one it is that gradient,
         thresholded (the envelope's own gradient, grad f(x + delta), is not sparse)."""
         return -delta / self.rho
+
+    def thresholded(self, dense: Images, error: Images | None) -> tuple[Images, PerImage, Images | None]:
+        """The map that the prior makes of a statistic, the weight that it took, and the error of the map."""
+        eta = self.weight(-dense)
+        delta = self.prox(-dense, eta)
+        return self.map(delta), eta, None if error is None else self.error_of_map(error, delta, eta)
 
     def error_of_map(self, error: Images, delta: Images, eta: PerImage) -> Images:
         """The standard error of each entry after the prox: a curved prior, such as that of groups, shrinks it too."""

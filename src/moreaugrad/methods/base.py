@@ -193,6 +193,19 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
     def has_convergence_delta(self) -> bool:
         return False
 
+    @property
+    def counts_votes(self) -> bool:
+        """Whether the map counts in how many copies an entry is among the largest: then it is flat, and has no slope
+        that an attack could follow."""
+        return False
+
+    def with_statistic(self, name: str) -> Method:
+        """The method whose map is another statistic of the same gradients: what leads an attack where its own map is
+        flat. A method that takes no statistic refuses."""
+        raise ValueError(
+            f"slope={name!r} needs a method that averages gradients under noise, got {self.get_name()}; leave slope out"
+        )
+
     def options(self) -> Mapping[str, Any]:
         """The options of this method, for the record."""
         values = {each.name: getattr(self, each.name) for each in option_fields(type(self))}
@@ -360,6 +373,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
                 map=shape(part.map),
                 delta=shape(part.delta),
                 stderr=shape(part.stderr),
+                moments=_unpack_moments(packing, isinstance(inputs, tuple), part.moments),
                 target=report_target(score.target, x),
                 score=value,  # type: ignore[arg-type]
                 seed=seed if self.random else None,
@@ -562,6 +576,14 @@ def _unpack(packing: Packing, whole: bool, found: Any) -> Any:
         return None
     pieces = packing.split(found)
     return pieces if whole else pieces[0]
+
+
+def _unpack_moments(packing: Packing, whole: bool, found: Tensor | None) -> Any:
+    """The moments in the user's shapes, each as `_unpack` does."""
+    if found is None or not whole:
+        return None if found is None else torch.stack([packing.split(each)[0] for each in found.unbind(1)], 1)
+    pieces = zip(*(packing.split(each) for each in found.unbind(1)), strict=True)
+    return tuple(torch.stack(piece, 1) for piece in pieces)
 
 
 def _captum_answer(inputs: Inputs, found: Explanation, delta: bool) -> Any:

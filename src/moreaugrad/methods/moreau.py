@@ -12,18 +12,21 @@ from torch import Tensor
 
 from moreaugrad import limits, validate
 from moreaugrad.batch import norm, relative_error
-from moreaugrad.envelope.derivative import Derivative, Implicit, parse_derivative
+from moreaugrad.envelope.derivative import Derivative, Implicit, Sized, parse_derivative
 from moreaugrad.envelope.envelope import Envelope, Solution, Solver, range_curvature
 from moreaugrad.envelope.groups import take_groups
 from moreaugrad.envelope.priors import L1, PRIORS, Group, Zero
-from moreaugrad.envelope.solvers import SOLVERS, DualAveraging
+from moreaugrad.envelope.solvers import SOLVERS, AtInput, DualAveraging
 from moreaugrad.envelope.solvers.path import PathAveraging
+from moreaugrad.envelope.statistic_slope import pull_statistic, pull_threshold
 from moreaugrad.methods import QUALITY
 from moreaugrad.methods.base import Call, NoisyMethod
+from moreaugrad.methods.smoothgrad import TAU, check_statistic
 from moreaugrad.model.bounded import Bounded
 from moreaugrad.model.hessian import Given
+from moreaugrad.model.statistics import read_statistic
 from moreaugrad.results import Explanation
-from moreaugrad.types import Counts, Images, Prior
+from moreaugrad.types import Counts, Images, PerImage, Prior, Watch
 from moreaugrad.wording import KNOWN
 
 log = logging.getLogger("moreaugrad")
@@ -43,9 +46,10 @@ class MoreauGrad(NoisyMethod):
     Args:
         forward_func: a module in evaluation mode, any callable that returns scores of shape (N, classes), or what
             `prepare` returns.
-        rho: envelope radius, in squared units of the input; "certified" takes half of the largest sound one.
-        eta: weight of the prior, in units of the gradient; a tensor gives one per image, a list asks for a path of
-            maps.
+        rho: envelope radius, in squared units of the input; "certified" takes half of the largest sound one. 0 takes
+            all gradients at x and solves nothing: the limit, exactly.
+        eta: weight of the prior, in units of the gradient, or of the statistic where that is not the mean; a tensor
+            gives one per image, a list asks for a path of maps.
         sparsity: share of entries (groups) to keep, in (0, 1]: chooses eta for each image. A list asks for a path.
             Where neither is given, a prior keeps its own default share. It is the share of all inputs together: of an
             image and a table it may keep little of one and all of the other.
@@ -60,6 +64,12 @@ class MoreauGrad(NoisyMethod):
         solver: a Solver, or one of "dual_averaging", "proximal_gradient", "paper"; None chooses by the smoothing.
         derivative: how the map is differentiated with `create_graph=True`: `Implicit()` (None), `Covariance()`,
             `Unrolled()` or `Frozen()`.
+        statistic: what is taken of the gradients g under noise: "mean", the published map; "rms", sqrt(E g^2), which
+            attacks move least; "votes", how often an entry is among the largest, which can be certified; "geometric",
+            the geometric mean of |mean| and rms; or another name in `STATISTICS`. All but the mean are never negative,
+            and are taken around the minimiser without a prior; the prior's prox then acts on them.
+            `found.statistics` has the first four of every solve.
+        tau: share of the entries that a noisy copy votes for.
         **further: `score`, `precision`, `compile` and `hessian_step`, as in `Method`.
 
     Example:
@@ -76,6 +86,8 @@ class MoreauGrad(NoisyMethod):
     relative_error: float | None = field(default=None, kw_only=True)
     solver: Solver | str | None = field(default=None, kw_only=True)
     derivative: Derivative | str | None = field(default=None, kw_only=True)
+    statistic: str = field(default="mean", kw_only=True)
+    tau: float = field(default=TAU, kw_only=True)
 
     def __post_init__(self, noise_level: float | None, sigma: float | None, samples: int | None) -> None:
         super().__post_init__(noise_level, sigma, samples)
@@ -83,10 +95,11 @@ class MoreauGrad(NoisyMethod):
         rho: Any = self.rho
         if rho == "certified":
             object.__setattr__(self, "rho", self._certified_rho())
-        validate.positive("rho", self.rho)
+        validate.not_negative("rho", self.rho)
+        check_statistic(self.statistic, self.tau, self.smoothing)
         if self.relative_error is not None:
             validate.positive("relative_error", self.relative_error)
-        _check_solver(self.solver)
+        _check_solver(self.solver, self.rho)
         validate.steps(self.spendable, self.smoothing.samples if self.smoothing else 1)
         _check_weights(self.eta, self.sparsity)
         if isinstance(self.derivative, str):
@@ -97,7 +110,19 @@ class MoreauGrad(NoisyMethod):
                     "derivative must be Implicit(), Covariance(), Unrolled(), Frozen() or None, "
                     f"got {self.derivative!r}"
                 )
-            self.derivative.check(self.prior, self.smoothing is not None)
+            self.derivative.check(Zero() if self.takes_statistic else self.prior, self.smoothing is not None)
+
+    @property
+    def counts_votes(self) -> bool:
+        return self.statistic == "votes"
+
+    def with_statistic(self, name: str) -> MoreauGrad:
+        return replace(self, statistic=name)
+
+    @property
+    def takes_statistic(self) -> bool:
+        """Whether the prior acts on a statistic of gradients, instead of on the problem that is solved."""
+        return self.rho == 0 or self.statistic != "mean"
 
     def _set_prior(self) -> None:
         """The prior itself, from its name or from the class."""
@@ -172,11 +197,14 @@ class MoreauGrad(NoisyMethod):
 
     @property
     def second_order(self) -> bool:
-        return self.slope.second_order
+        return self.slope.second_order and (self.rho > 0 or self.statistic != "votes")
 
     def slope_cost(self, gradients: Counts) -> Counts:
         noise = self.smoothing
-        cost = self.slope.cost(noise.samples if noise else 1, noise is not None and not noise.fixed)
+        draw = (noise.samples if noise else 1, noise is not None and not noise.fixed)
+        cost = self.slope.cost(*draw) if self.rho > 0 else 0
+        if self.takes_statistic:
+            cost += 3 * self.slope.rows(*draw) if isinstance(self.slope, Sized) else 3
         return torch.full_like(gradients, cost)
 
     @property
@@ -202,6 +230,8 @@ class MoreauGrad(NoisyMethod):
         return True
 
     def compute(self, call: Call) -> Explanation | list[Explanation]:
+        if self.takes_statistic:
+            return self._compute_statistic(call)
         if self.several is not None:
             return self._compute_path(call, [(point.get("eta"), point.get("sparsity")) for point in self.several])
         with torch.no_grad():
@@ -218,6 +248,44 @@ class MoreauGrad(NoisyMethod):
 
         return replace(found, map=Given.apply(call.x, found.map, pull))
 
+    def _compute_statistic(self, call: Call) -> Explanation | list[Explanation]:
+        """One set of gradients, and the prior's prox on what is taken of them: a path costs no more than a map."""
+        fixed = replace(call, x=call.x.detach())
+        points = [(point.get("eta"), point.get("sparsity")) for point in self.several or [{}]]
+        points = points if self.several else [(self.eta, self.share)]
+        with torch.no_grad():
+            thresholds = [self._problem(fixed, *point, rho=1.0) for point in points]
+            tau = None if self.smoothing is None else self.tau  # also of fixed noise
+            plain = replace(thresholds[0], prior=Zero(), rho=self.rho, eta=0.0, keep=None, tau=tau)
+            plain = replace(plain, threshold=thresholds[0])
+            solution = self._sample(plain, call.watch)
+            moments = cast(Tensor, solution.moments)
+            dense = read_statistic(self.statistic, moments)
+            found = [_threshold(each, solution, dense, plain.score.random) for each in thresholds]
+        if plain.tau is not None:
+            found = [replace(each, moments=moments) for each in found]
+        if not call.graph:
+            return found if self.several is not None else found[0]
+        slope = self.slope
+        slope.check(Zero(), self.smoothing is not None)
+
+        def pull(w: Images) -> Images:
+            return pull_statistic(slope, plain, solution.delta, moments, pull_threshold(thresholds[0], dense, w))
+
+        return replace(found[0], map=Given.apply(call.x, found[0].map, pull))
+
+    def _sample(self, plain: Envelope, watch: Watch) -> Solution:
+        """The moments of the gradients around the minimiser: those of the solve, or a set of their own."""
+        here = AtInput(self.spendable, self.relative_error)
+        if self.rho == 0:
+            return here.run(plain, watch)
+        solution = self.make_solver(plain.score.random).run(plain, watch)
+        if solution.moments is not None:
+            return solution
+        own = here.run(plain, delta=solution.delta)
+        gradients = solution.gradients + own.gradients
+        return replace(solution, gradients=gradients, stderr=own.stderr, moments=own.moments)
+
     def _compute_path(self, call: Call, points: list[tuple[Any, Any]]) -> list[Explanation]:
         """A path is solved as one where its gradients are noisy; else point by point."""
         problem = self._problem(call, *points[0])
@@ -229,13 +297,13 @@ class MoreauGrad(NoisyMethod):
                 return [_result(problem, solution) for solution in together]
         return [_result(each, solver.run(each)) for each in (self._problem(call, *point) for point in points)]
 
-    def _problem(self, call: Call, eta: Any, sparsity: float | None) -> Envelope:
+    def _problem(self, call: Call, eta: Any, sparsity: float | None, rho: float | None = None) -> Envelope:
         score = call.score if self.smoothing is None else call.smoothed(self.smoothing)
         if isinstance(eta, Tensor) and eta.numel() not in (1, call.images):
             raise ValueError(f"eta must be one number, or one per image, got {eta.numel()} for {call.images} images")
-        return Envelope(
-            score, self.make_prior(call), self.rho, call.x, call.part(0.0 if eta is None else eta), sparsity
-        )
+        rho, eta = self.rho if rho is None else rho, call.part(0.0 if eta is None else eta)
+        tau = self.tau if score.random else None
+        return Envelope(score, self.make_prior(call), rho, call.x, eta, sparsity, self.statistic, tau)
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,8 +354,25 @@ class GroupSparseMoreauGrad(MoreauGrad):
         return Group(self.groups)
 
 
-def _result(problem: Envelope, solution: Solution) -> Explanation:
-    zero = (solution.delta == 0).flatten(1).all(1) & (solution.eta > 0)
+def _threshold(problem: Envelope, solution: Solution, dense: Images, random: bool) -> Explanation:
+    """The map that the prior makes of a statistic, with what is known of it."""
+    map_, eta, stderr = problem.thresholded(dense, solution.stderr)
+    _warn_of_zeros(map_, eta)
+    error = torch.zeros_like(eta) if stderr is None else relative_error(map_, stderr)
+    return Explanation(
+        map=map_,
+        gradients=solution.gradients,
+        delta=solution.delta,
+        eta=eta,
+        envelope=solution.value + norm(solution.delta).square() / (2 * problem.rho),
+        residual=solution.residual,
+        converged=(solution.residual <= solution.tol) & (error <= KNOWN),
+        stderr=stderr,  # type: ignore[arg-type]
+    )
+
+
+def _warn_of_zeros(map_: Images, eta: PerImage) -> None:
+    zero = (map_ == 0).flatten(1).all(1) & (eta > 0)
     if bool(zero.any()):
         log.warning(
             "%d of %d maps are all zero: eta is above every gradient entry (or group norm), or all are equal; "
@@ -295,7 +380,11 @@ def _result(problem: Envelope, solution: Solution) -> Explanation:
             int(zero.sum()),
             len(zero),
         )
+
+
+def _result(problem: Envelope, solution: Solution) -> Explanation:
     map_ = problem.map(solution.delta)
+    _warn_of_zeros(map_, solution.eta)
     # where a noisy map has no standard error, the residual is the only measure of its error
     noisy = solution.residual / norm(map_) if problem.score.random else torch.zeros_like(solution.residual)
     error = noisy if solution.stderr is None else relative_error(map_, solution.stderr)
@@ -308,10 +397,16 @@ def _result(problem: Envelope, solution: Solution) -> Explanation:
         residual=solution.residual,
         converged=(solution.residual <= solution.tol) & (error <= KNOWN),
         stderr=solution.stderr,  # type: ignore[arg-type]
+        moments=solution.moments,  # type: ignore[arg-type]
     )
 
 
-def _check_solver(given: object) -> None:
+def _check_solver(given: object, rho: float) -> None:
+    if given is not None and rho == 0:
+        raise ValueError(
+            f"rho=0 takes all gradients at the input and solves nothing, got solver={given!r} too; drop solver, or "
+            "give a positive rho"
+        )
     if isinstance(given, str):
         validate.one_of("solver", given, SOLVERS)
     elif given is not None and not hasattr(given, "run"):

@@ -1,25 +1,34 @@
-"""SmoothGrad: the gradient averaged over Gaussian noise, or its squares, or how much it varies.
+"""SmoothGrad: the gradient averaged over Gaussian noise, or another statistic of it.
 
 Owns the average over noisy copies that other methods take of other maps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from moreaugrad import validate
+from moreaugrad.envelope.derivative import Covariance
+from moreaugrad.envelope.envelope import Envelope
+from moreaugrad.envelope.priors import Zero
+from moreaugrad.envelope.solvers.at_input import PARTS, AtInput, split_draws
+from moreaugrad.envelope.statistic_slope import pull_statistic
 from moreaugrad.methods.base import Call, NoisyMethod
-from moreaugrad.model.smoothing import Smoothing
+from moreaugrad.model.hessian import Given
+from moreaugrad.model.smoothing import Smoothing, part_size
+from moreaugrad.model.statistics import STATISTICS, read_statistic
 from moreaugrad.results import Explanation
 from moreaugrad.types import Images
 
-DRAW = 128  # noise vectors held at a time
-PARTS = 16  # independent parts of a draw, from which the standard error comes
-VARIANTS = {"mean": lambda grads: grads, "sq": torch.square, "var": None}
+TAU = 0.1  # share of the entries that a copy votes for
+VARIANCE = "variance"
+_FORMER = {"sq": "square", "var": VARIANCE}  # names of the statistics until 0.1; they go in 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +42,10 @@ class SmoothGrad(NoisyMethod):
         forward_func: a module in evaluation mode, any callable that returns scores of shape (N, classes), or what
             `prepare` returns.
         smoothing: the noise, as one object.
-        variant: "mean"; or "sq", the mean of the squared gradients, or "var", their variance, which are never
-            negative.
+        statistic: what is taken of the gradients g: "mean"; or "rms", sqrt(E g^2), "votes", how often an entry is
+            among the largest, "geometric", "square" or "variance", which are never negative. `found.statistics` has
+            the first four, whichever is the map.
+        tau: share of the entries that a noisy copy votes for.
         noise_level: standard deviation of the noise, relative to the range of each image; 0.15 by default.
         sigma: absolute standard deviation, instead of `noise_level`.
         samples: noisy copies per image, 64 by default; the cost is one gradient for each.
@@ -50,22 +61,65 @@ class SmoothGrad(NoisyMethod):
     needs_noise = True
 
     smoothing: Smoothing = field(default_factory=lambda: Smoothing(noise_level=0.15, samples=64))
-    variant: str = field(default="mean", kw_only=True)
+    statistic: str = field(default="mean", kw_only=True)
+    tau: float = field(default=TAU, kw_only=True)
+
+    renamed_options: ClassVar[Mapping[str, str]] = {**NoisyMethod.renamed_options, "variant": "statistic"}
 
     def __post_init__(self, noise_level: float | None, sigma: float | None, samples: int | None) -> None:
         super().__post_init__(noise_level, sigma, samples)
-        validate.one_of("variant", self.variant, VARIANTS)
+        object.__setattr__(self, "statistic", _FORMER.get(self.statistic, self.statistic))
+        if self.statistic != VARIANCE:
+            check_statistic(self.statistic, self.tau, self.smoothing, (VARIANCE,))
+
+    @property
+    def counts_votes(self) -> bool:
+        return self.statistic == "votes"
+
+    def with_statistic(self, name: str) -> SmoothGrad:
+        return replace(self, statistic=name)
 
     @property
     def differentiable(self) -> bool:
         return True
 
+    @property
+    def derived(self) -> bool:
+        return self.statistic == "votes"
+
+    @property
+    def second_order(self) -> bool:
+        return self.statistic != "votes"
+
     def compute(self, call: Call) -> Explanation:
-        count, of_copy = call.each(self.smoothing.samples), VARIANTS[self.variant]
-        if of_copy is None:
+        count, fresh = call.each(self.smoothing.samples), replace(self.smoothing, fixed=False)
+        if self.statistic == VARIANCE:
             return Explanation(map=variance(call, self.smoothing), gradients=count)
-        mean, error = average(call, self.smoothing, of_copy)
-        return Explanation(map=mean, gradients=count, stderr=error)
+        problem = Envelope(call.smoothed(fresh), Zero(), 0.0, call.x, statistic=self.statistic, tau=self.tau)
+        solution = AtInput(fresh.samples).run(problem, call.watch)
+        moments: Any = solution.moments
+        map_ = read_statistic(self.statistic, moments)
+        if call.graph and self.derived:
+            slope = Covariance(samples=fresh.samples)
+            at = replace(problem, x=call.x.detach())
+            map_ = Given.apply(call.x, map_, partial(pull_statistic, slope, at, torch.zeros_like(at.x), moments))
+        return Explanation(map=map_, gradients=count, stderr=solution.stderr, moments=moments.detach())  # type: ignore[arg-type]
+
+
+def check_statistic(name: str, tau: float, smoothing: Smoothing | None, more: Sequence[str] = ()) -> None:
+    """Refuses a statistic that is not known, or that there is nothing to take of."""
+    if name not in STATISTICS:
+        validate.one_of("statistic", name, [*STATISTICS, *more])
+    validate.number("tau", tau)
+    if not 0 < tau < 1:
+        raise ValueError(
+            f"tau must be in (0, 1), the share of the entries that a copy votes for, got {tau!r}; 0.1 is usual"
+        )
+    if smoothing is None and name != "mean":
+        raise ValueError(
+            f"statistic={name!r} is taken of gradients under noise, got smoothing=None, which gives one gradient; "
+            "give a noise_level, or take statistic='mean'"
+        )
 
 
 def average(call: Call, smoothing: Smoothing, of_copy: Callable[[Tensor], Tensor]) -> tuple[Images, Images]:
@@ -101,7 +155,7 @@ def variance(call: Call, smoothing: Smoothing) -> Images:
 
 def _draws(call: Call, smoothing: Smoothing) -> Iterator[tuple[int, int]]:
     """The number and size of each set of noise vectors; tells the watcher when it is used up."""
-    sizes = [min(DRAW, smoothing.samples - start) for start in range(0, smoothing.samples, DRAW)]
+    sizes = split_draws(smoothing.samples)
     for draw, size in enumerate(sizes):
         yield draw, size
         call.watch(draw + 1, len(sizes), {})
@@ -110,7 +164,7 @@ def _draws(call: Call, smoothing: Smoothing) -> Iterator[tuple[int, int]]:
 def _parts(call: Call, smoothing: Smoothing, draw: int, of_copy: Callable[[Tensor], Tensor]) -> Tensor:
     """Means over parts of a draw; antithetic partners stay together, or parts would not be independent."""
     samples = smoothing.samples
-    size = -(-samples // (2 * PARTS)) * 2
+    size = part_size(samples, PARTS)
     splits = -(-samples // size)
     share = splits / samples  # a short last part counts as what it is, so that the mean is the draw's
     means = call.x.new_empty(splits, *call.x.shape)

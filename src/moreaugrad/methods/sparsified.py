@@ -5,18 +5,18 @@ Owns the sparse maps of one copy; certificates of their average are made elsewhe
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad import validate
-from moreaugrad.methods.base import Call, NoisyMethod
-from moreaugrad.methods.smoothgrad import average
+from moreaugrad.methods.base import Call, Method, NoisyMethod
+from moreaugrad.methods.smoothgrad import SmoothGrad, average
 from moreaugrad.model.smoothing import Smoothing
+from moreaugrad.model.statistics import count_votes, floor_share, largest, rank_value
 from moreaugrad.results import Explanation
 
 VARIANTS = dict.fromkeys(("basic", "relaxed", "scaled"))
@@ -78,24 +78,23 @@ class SparsifiedSmoothGrad(NoisyMethod):
     def differentiable(self) -> bool:
         return self.variant != "basic"
 
+    @property
+    def counts_votes(self) -> bool:
+        return self.variant == "basic"
+
+    def with_statistic(self, name: str) -> SmoothGrad:
+        shared = {each.name: getattr(self, each.name) for each in fields(Method)}
+        return SmoothGrad(**shared, smoothing=self.smoothing, seed=self.seed, statistic=name, tau=min(self.tau, 0.99))
+
     def compute(self, call: Call) -> Explanation:
         n = call.x[0].numel()
-        keep = n if self.variant == "scaled" else share_of(self.tau, n)
-        if keep < 1:
-            raise ValueError(
-                f"tau must keep at least one entry, got tau={self.tau} of {n} entries; take tau={1 / n:.2g} or more"
-            )
-        flat = 1 if self.variant == "scaled" else max(1, share_of(self.gamma, n))
+        keep = n if self.variant == "scaled" else count_votes(self.tau, n)
+        flat = 1 if self.variant == "scaled" else max(1, floor_share(self.gamma, n))
         of_copy = partial(sparsify, keep=keep, flat=None if self.variant == "basic" else flat)
         found, error = average(call, self.smoothing, of_copy)
         # rounding may leave [0, 1], on which certificates rest; a derivative must not end there
         found = found if call.graph else found.clamp(0, 1)
         return Explanation(map=found, gradients=call.each(self.smoothing.samples), stderr=error)
-
-
-def share_of(share: float, n: int) -> int:
-    """floor(share * n), for the share as written: 0.29 of 100 is 29."""
-    return math.floor(round(share * n, 6))
 
 
 def sparsify(grads: Float[Tensor, "n m *shape"], keep: int, flat: int | None) -> Float[Tensor, "n m *shape"]:
@@ -104,21 +103,6 @@ def sparsify(grads: Float[Tensor, "n m *shape"], keep: int, flat: int | None) ->
     kept = largest(sizes.detach(), keep)
     if flat is None:
         return kept.to(grads.dtype).view(grads.shape)
-    top = _ranked(sizes, flat)
+    top = rank_value(sizes, flat)
     ratio = torch.minimum(sizes, top) / torch.where(top > 0, top, 1)
     return torch.where(kept & (top > 0), ratio, 0).view(grads.shape)
-
-
-def largest(sizes: Float[Tensor, "n m d"], keep: int) -> Bool[Tensor, "n m d"]:
-    """Exactly `keep` entries of each row; of equal ones the first."""
-    bound = _ranked(sizes, keep)
-    above, equal = sizes > bound, sizes == bound
-    room = keep - above.sum(2, keepdim=True)
-    if bool((equal.sum(2, keepdim=True) == room).all()):  # no entry too many: nothing to count out
-        return above | equal
-    return above | (equal & (equal.cumsum(2) <= room))
-
-
-def _ranked(sizes: Float[Tensor, "n m d"], rank: int) -> Float[Tensor, "n m 1"]:
-    """The entry of each row that `rank` entries, itself among them, are not below."""
-    return sizes.kthvalue(sizes.shape[2] - rank + 1, dim=2, keepdim=True).values

@@ -18,6 +18,7 @@ from torch import Tensor
 from moreaugrad import validate
 from moreaugrad.model.inputs import Owners, Packing
 from moreaugrad.model.score import ClassScore, even_chunk
+from moreaugrad.model.statistics import Stack, count_votes, mean_moments
 from moreaugrad.types import Images, PerImage
 
 
@@ -87,6 +88,11 @@ def antithetic(shape: tuple[int, ...], samples: int, seed: int, draw: int, like:
     return noise
 
 
+def part_size(samples: int, most: int) -> int:
+    """Samples of each of at most so many parts of a draw: whole antithetic pairs, so that parts are independent."""
+    return -(-samples // (2 * most)) * 2
+
+
 @dataclass(eq=False)
 class SmoothedScore:
     """E f_c(x + sigma z), estimated on `samples` antithetic noise vectors shared by all images."""
@@ -120,6 +126,14 @@ class SmoothedScore:
             values[some], grads[some] = value.mean(1), grad.mean(1)
         return values, grads
 
+    def value_and_moments(self, x: Images, draw: int, most: int | None, tau: float) -> tuple[PerImage, Stack]:
+        """As `value_and_grad`, with the mean of the squares and the votes beside the mean of the gradients."""
+        values, found = x.new_empty(len(x)), x.new_empty(len(x), 3, *x.shape[1:])
+        keep = count_votes(tau, x[0].numel())
+        for some, value, grad in self.each(x, draw, most or self.samples):
+            values[some], found[some] = value.mean(1), mean_moments(grad, keep)
+        return values, found
+
     def product(self, x: Images, along: Images, draw: int = 0) -> Images:
         """The Hessian times one direction per image, on the noise of a draw."""
         found = torch.empty_like(x)
@@ -132,7 +146,7 @@ class SmoothedScore:
 
     def parts(self, x: Images, draw: int, most: int = 8) -> tuple[Float[Tensor, "p n"], Float[Tensor, "p n *shape"]]:
         """Means over parts of the draw; antithetic partners stay together, or parts would not be independent."""
-        size = -(-self.samples // (2 * most)) * 2
+        size = part_size(self.samples, most)
         splits = -(-self.samples // size)
         share = splits / self.samples  # a short last part counts as what it is, so that the mean is the draw's
         values, grads = x.new_empty(splits, len(x)), x.new_empty(splits, *x.shape)

@@ -12,10 +12,10 @@ from typing import Any
 from moreaugrad import validate
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.attacks.base import check_epsilon
-from moreaugrad.envelope.derivative import parse_derivative
 from moreaugrad.methods.options import plain
 from moreaugrad.metrics.maps import require_boolean
-from moreaugrad.studies.setup import BudgetedMethod, find_metric, needs_derivative
+from moreaugrad.model.statistics import STATISTICS
+from moreaugrad.studies.setup import BudgetedMethod, find_metric, needs_derivative, parse_mode
 
 DISTANCE = "normalised_distance"  # names the strongest mode
 FLOOR, STRONGEST = "floor", "strongest"  # modes of rows without an attack, and of the strongest of several
@@ -24,7 +24,7 @@ TRANSFER = "transfer"  # the mode of points that were found against the other me
 CHECKS: dict[str, Callable[[Any], object]] = {
     "epsilons": check_epsilon,
     "attacks": ATTACKS.__getitem__,
-    "own_modes": parse_derivative,
+    "own_modes": parse_mode,
     "metrics": find_metric,
 }
 
@@ -54,8 +54,9 @@ class Study:
         epsilons: sizes of the attacks, in the units of the network's input.
         norm: norm of those sizes, "l2" or "linf".
         modes: derivatives that lead the attacks, for methods with several: "frozen", "unrolled", "implicit",
-            "covariance", also with steps and samples ("implicit:5x16"); "transfer" tries, for every method, the points
-            that were found against the other methods.
+            "covariance", also with steps and samples ("implicit:5x16"); "square" and other names in `STATISTICS`: the
+            slope of that statistic, for methods that average gradients under noise; "transfer" tries, for every
+            method, the points that were found against the other methods.
         metrics: metrics that compare two maps, also with a flag ("ssim:raw"). The normalised distance, which names the
             strongest mode, is always among them.
         budget: gradients of a map that is judged.
@@ -130,7 +131,11 @@ class Study:
         """The modes in which an attack is made on one method."""
         if not needs_derivative(attack):
             return (NO_DERIVATIVE,)
-        own = self.own_modes if self.budgeted(label).has_modes else (EXACT,)
+        method = self.budgeted(label)
+        ways = tuple(mode for mode in self.own_modes if mode not in STATISTICS)
+        own = ways if method.has_modes and ways else (EXACT,)
+        if method.has_slopes:
+            own += tuple(mode for mode in self.own_modes if mode in STATISTICS)
         return (*own, TRANSFER) if self.transfers else own
 
     def cells(self) -> Iterator[Cell]:

@@ -20,6 +20,7 @@ from moreaugrad.attacks.result import AttackResult
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.options import describe_options
 from moreaugrad.model.prepared import prepare
+from moreaugrad.model.statistics import STATISTICS
 from moreaugrad.studies.plan import EXACT, FLOOR, NO_DERIVATIVE, STRONGEST, TRANSFER, Cell, Study
 from moreaugrad.studies.resumable_csv import Row, format_value
 from moreaugrad.studies.setup import compare_maps, is_valid, make_attack
@@ -65,8 +66,10 @@ class StudyRunner:
         attacked = cache(lambda label, mode: methods[label].make_attacked(ready, mode))
         for cell in study.cells():
             if cell.mode not in (FLOOR, STRONGEST):
-                method = attacked(cell.method, None if cell.mode in (EXACT, NO_DERIVATIVE, TRANSFER) else cell.mode)
-                options = study.attacks[cell.attack]
+                slope = {"slope": cell.mode} if cell.mode in STATISTICS else {}
+                own = slope or cell.mode in (EXACT, NO_DERIVATIVE, TRANSFER)
+                method = attacked(cell.method, None if own else cell.mode)
+                options = {**study.attacks[cell.attack], **slope}
                 self._attacks[cell] = make_attack(cell.attack, method, cell.epsilon, study.norm, study.seed, options)
         first = source.load(slice(0, 1))
         nothing = torch.zeros_like(first)

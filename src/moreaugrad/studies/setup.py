@@ -18,9 +18,11 @@ from moreaugrad.attacks.base import Attack, ClassAttack
 from moreaugrad.attacks.map_attack import MapAttack
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.envelope.derivative import parse_derivative
+from moreaugrad.methods import METHODS
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.options import make_method, option_names, takes_option
 from moreaugrad.metrics import METRICS, Metric
+from moreaugrad.model.statistics import STATISTICS
 from moreaugrad.registry import unknown
 from moreaugrad.types import Flags, PerImage
 
@@ -51,6 +53,12 @@ class BudgetedMethod:
         """Whether its map can be differentiated in several ways."""
         return "derivative" in option_names(self.method)
 
+    @property
+    def has_slopes(self) -> bool:
+        """Whether other statistics of its gradients can lead an attack."""
+        kind = METHODS[self.method].load()
+        return getattr(kind, "with_statistic", None) is not Method.with_statistic
+
     def make_attacked(self, model: Any, mode: str | None = None) -> Method:
         """The method as an attack sees it, differentiated by `mode`: implicit, unrolled, implicit:5x16, ..."""
         options = {} if mode is None else {"derivative": parse_derivative(mode)}
@@ -78,6 +86,11 @@ class BudgetedMethod:
         if "seed" in known:
             options["seed"] = self.seed + stream
         return make_method(self.method, model, options | dict(extra or {}))
+
+
+def parse_mode(mode: str) -> object:
+    """What leads an attack: the slope of a statistic, or a way to differentiate the map."""
+    return STATISTICS[mode] if mode in STATISTICS else parse_derivative(mode)
 
 
 def needs_derivative(attack: str) -> bool:

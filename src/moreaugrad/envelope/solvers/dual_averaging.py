@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from jaxtyping import Int
@@ -11,6 +12,8 @@ from torch import Tensor
 from moreaugrad import validate
 from moreaugrad.batch import allocate, relative_error, spread, take_rows, total, write_rows
 from moreaugrad.envelope.envelope import Envelope, Solution
+from moreaugrad.model.smoothing import SmoothedScore
+from moreaugrad.model.statistics import MomentSums, Stack, moment_pairs, read_statistic
 from moreaugrad.types import Flags, Images, PerImage, Score, Watch, ignore_progress
 
 JUMP = 4.0  # a residual this many times the usual one is a step that overshot, not noise
@@ -34,6 +37,8 @@ class State:
     good: PerImage  # steps that were no overshoot
     rise: PerImage  # summed <change of gradient, change of delta>: with `run`, the curvature along the way
     run: PerImage  # summed |change of delta|^2
+    moment: Stack | None = None  # of the gradients that gave `grad`: their mean, mean square and votes
+    moments: MomentSums | None = None  # the same, averaged as `mean` is
 
     @property
     def error(self) -> Images:
@@ -101,8 +106,8 @@ class DualAveraging:
                 done = self._known(problem, state)
                 if bool(done.any()):
                     ready, rest = done.nonzero()[:, 0], (~done).nonzero()[:, 0]
-                    found.append((who[ready], self._finish(problem.take(ready), take_rows(state, ready), t + 1, plan)))
-                    who, state = who[rest], take_rows(state, rest)
+                    found.append((who[ready], self._finish(problem.take(ready), _take(state, ready), t + 1, plan)))
+                    who, state = who[rest], _take(state, rest)
                     problem = whole.take(who)
             if not len(who):
                 break
@@ -128,12 +133,17 @@ class DualAveraging:
 
     def init(self, problem: Envelope) -> State:
         zero, none = torch.zeros_like(problem.x), problem.x.new_zeros(len(problem.x))
-        return State(zero, zero, zero, zero, zero, zero, zero, none, none, none, none, none, none)
+        state = State(zero, zero, zero, zero, zero, zero, zero, none, none, none, none, none, none)
+        if problem.tau is None:
+            return state
+        pairs = () if problem.statistic == "mean" else moment_pairs(problem.statistic)
+        sums = MomentSums(problem.x, pairs, sized=False)
+        return replace(state, moment=sums.mean, moments=sums)
 
     def step(self, problem: Envelope, state: State, t: int, plan: Plan) -> State:
         eta = problem.weight(-problem.rho * state.mean)  # from the low-noise mean, as the answer will take it
         delta = problem.prox(state.u, eta)
-        _, found = problem.score.value_and_grad(problem.x + delta, t, plan.few if t < plan.warm else None)
+        found, moment = self._gradient(problem, delta, t, plan.few if t < plan.warm else None)
         residual = problem.residual(delta, found, eta)
         # later a large residual may be a rare kink that the noise met, and to drop it would bias the map
         early = t <= max(1, plan.warm)
@@ -157,7 +167,19 @@ class DualAveraging:
         mean, where = state.mean + before * part, state.where + (last - state.where) * part
         square = spread(held, delta) * (state.square + new * before * (grad - mean))
         u = (1 - a) * last - a * problem.rho * grad
-        return State(u, last, delta, grad, where, mean, square, weight, weight2, usual, good, rise, run)
+        if moment is not None and state.moment is not None and state.moments is not None:
+            moment = torch.where(spread(fine, moment), moment, state.moment)
+            state.moments.add(moment, new, held=held)
+        sums = (moment, state.moments)
+        return State(u, last, delta, grad, where, mean, square, weight, weight2, usual, good, rise, run, *sums)
+
+    def _gradient(self, problem: Envelope, delta: Images, t: int, most: int | None) -> tuple[Images, Stack | None]:
+        """The gradient on fresh noise, and the moments that it is the first of, where they are asked for."""
+        if problem.tau is None:
+            return problem.score.value_and_grad(problem.x + delta, t, most)[1], None
+        score = cast(SmoothedScore, problem.score)
+        _, moment = score.value_and_moments(problem.x + delta, t, most, problem.tau)
+        return moment[:, 0], moment
 
     def _finish(self, problem: Envelope, state: State, steps: int, plan: Plan) -> Solution:
         validate.some_gradient(state.good > 0)
@@ -166,11 +188,20 @@ class DualAveraging:
         delta = problem.prox(u, eta)
         found = problem.measure(delta, eta, range(plan.steps, plan.steps + plan.kept))
         spent = torch.full((len(delta),), plan.spent(steps), device=delta.device)
-        return Solution(delta, *found, eta=eta, gradients=spent, stderr=problem.error_of_map(state.error, delta, eta))
+        error = problem.error_of_map(state.error, delta, eta)
+        moments = None
+        if (sums := state.moments) is not None:
+            moments = sums.mean
+            error = sums.error(problem.statistic) if sums.pairs else error
+        return Solution(delta, *found, eta=eta, gradients=spent, stderr=error, moments=moments)
 
     def _known(self, problem: Envelope, state: State) -> Flags:
         """Whose map has a standard error, over the entries that it keeps, below the asked share of its norm."""
         assert self.relative_error is not None
+        if problem.threshold is not None and (sums := state.moments) is not None:
+            dense, of_dense = read_statistic(problem.statistic, sums.mean), sums.error(problem.statistic)
+            found, _, error = problem.threshold.thresholded(dense, of_dense)
+            return relative_error(found, cast(Tensor, error)) <= self.relative_error
         u = self._answer(problem, state)
         eta = problem.weight(u)
         delta = problem.prox(u, eta)
@@ -191,3 +222,9 @@ class DualAveraging:
         rise, run = total(turned * moved), total(moved.square())
         known = (state.good > 0) & torch.isfinite(rise)
         return state.rise + torch.where(known, rise, 0.0), state.run + torch.where(known, run, 0.0)
+
+
+def _take(state: State, which: Tensor) -> State:
+    """The state of some of the images."""
+    sums = None if state.moments is None else state.moments.take(which)
+    return replace(take_rows(state, which), moments=sums)

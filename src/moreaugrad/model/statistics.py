@@ -1,0 +1,221 @@
+"""What is taken of the gradients of noisy copies: their mean, their root mean square, how often each is the largest.
+
+Every statistic is a function of three means over the same gradients, so one set of gradients gives them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from moreaugrad.batch import spread, widest
+from moreaugrad.registry import Entry, Table
+from moreaugrad.types import Images, PerImage
+
+STATISTICS = Table(
+    "statistic",
+    mean=Entry("moreaugrad.model.statistics:mean", "mean of the gradients, signed: the published map"),
+    rms=Entry("moreaugrad.model.statistics:rms", "root of their mean square: moves least under attack"),
+    votes=Entry("moreaugrad.model.statistics:votes", "how often an entry is among the largest; can be certified"),
+    geometric=Entry("moreaugrad.model.statistics:geometric", "geometric mean of |mean| and rms: deletes best"),
+    square=Entry("moreaugrad.model.statistics:square", "mean of their squares"),
+    log_square=Entry("moreaugrad.model.statistics:log_square", "its logarithm, for the slope of an attack"),
+)
+REPORTED = ("mean", "rms", "votes", "geometric")  # those of `Explanation.statistics`
+
+Stack: TypeAlias = Float[Tensor, "n 3 *shape"]  # the three means of each image, one after the other
+
+
+class Moments(NamedTuple):
+    """Means over the noisy copies, entry by entry: all that a statistic may depend on.
+
+    Attributes:
+        first: mean of the gradients g, signed.
+        second: mean of g^2.
+        votes: share of the copies in which |g| is among the largest `tau` of the entries.
+
+    Example:
+        >>> @mg.register("statistic", "spread_example")
+        ... def spread(moments):
+        ...     return (moments.second - moments.first.square()).clamp_min(0).sqrt()
+        >>> mg.SmoothGrad(net, statistic="spread_example", samples=8).attribute(x, target=3).shape
+        torch.Size([2, 3, 16, 16])
+    """
+
+    first: Images
+    second: Images
+    votes: Images
+
+
+Statistic: TypeAlias = Callable[[Moments], Images]
+
+
+def mean(moments: Moments) -> Images:
+    """E g, signed."""
+    return moments.first
+
+
+def rms(moments: Moments) -> Images:
+    """sqrt(E g^2)."""
+    return _root(moments.second)
+
+
+def votes(moments: Moments) -> Images:
+    """P(|g| is among the largest tau d entries)."""
+    return moments.votes
+
+
+def geometric(moments: Moments) -> Images:
+    """sqrt(|E g| sqrt(E g^2))."""
+    return _root(moments.first.abs() * _root(moments.second))
+
+
+def square(moments: Moments) -> Images:
+    """E g^2."""
+    return moments.second
+
+
+def log_square(moments: Moments) -> Images:
+    """log(1 + E g^2 over its mean over the entries): weak entries count nearly as much as strong ones."""
+    level = moments.second.flatten(1).mean(1).clamp_min(torch.finfo(moments.second.dtype).tiny)
+    return torch.log1p(moments.second / spread(level, moments.second))
+
+
+def _root(x: Tensor) -> Tensor:
+    """The square root, with a derivative of 0 at 0."""
+    alive = x > 0
+    return torch.where(alive, torch.where(alive, x, 1.0).sqrt(), 0.0)
+
+
+def read_statistic(name: str, stack: Stack) -> Images:
+    """A statistic by its name, of the three means."""
+    found: Images = STATISTICS[name].load()(Moments(*stack.unbind(1)))
+    return found
+
+
+def partials(name: str, stack: Stack) -> Stack:
+    """The derivative of each entry of a statistic by its own three means."""
+    with torch.enable_grad():
+        leaf = stack.detach().requires_grad_()
+        (found,) = torch.autograd.grad(read_statistic(name, leaf).sum(), leaf)
+    return torch.nan_to_num(found, 0.0, 0.0, 0.0)
+
+
+def moment_pairs(name: str) -> tuple[tuple[int, int], ...]:
+    """The pairs of means whose products the standard error of a statistic needs."""
+    statistic: Statistic = STATISTICS[name].load()
+    with torch.inference_mode(False), torch.enable_grad():
+        leaves = [torch.ones(1, 1, dtype=torch.float64, requires_grad=True) for _ in Moments._fields]
+        grads = torch.autograd.grad(statistic(Moments(*leaves)).sum(), leaves, allow_unused=True)
+    used = [place for place, grad in enumerate(grads) if grad is not None]
+    return tuple((j, k) for j in used for k in used if j <= k)
+
+
+def floor_share(share: float, entries: int) -> int:
+    """floor(share * entries), for the share as written: 0.29 of 100 is 29."""
+    return math.floor(round(share * entries, 6))
+
+
+def count_votes(tau: float, entries: int) -> int:
+    """How many entries of a copy get a vote."""
+    found = floor_share(tau, entries)
+    if found < 1:
+        raise ValueError(
+            f"tau must keep at least one entry, got tau={tau} of {entries} entries; take tau={1 / entries:.2g} or more"
+        )
+    return found
+
+
+def mean_moments(grads: Float[Tensor, "n m *shape"], keep: int) -> Stack:
+    """The three means over the copies; each copy votes for its `keep` largest entries."""
+    share = _vote(grads, keep).sum(1).to(grads.dtype) / grads.shape[1]
+    return torch.stack([grads.mean(1), grads.square().mean(1), share], 1)
+
+
+def part_moments(grads: Float[Tensor, "n m *shape"], keep: int, size: int) -> Iterator[Stack]:
+    """The same over parts of `size` copies. A short last part counts as what it is: their mean is that of all."""
+    parts = grads.split(size, 1)
+    share = len(parts) / grads.shape[1]
+    for part in parts:
+        sums = part.sum(1), part.square().sum(1), _vote(part, keep).sum(1).to(part.dtype)
+        yield torch.stack(sums, 1) * share
+
+
+def _vote(grads: Float[Tensor, "n m *shape"], keep: int) -> Bool[Tensor, "n m *shape"]:
+    return largest(grads.detach().abs().flatten(2), keep).view_as(grads)
+
+
+def largest(sizes: Float[Tensor, "n m d"], keep: int) -> Bool[Tensor, "n m d"]:
+    """Exactly `keep` entries of each row; of equal ones the first."""
+    bound = rank_value(sizes, keep)
+    found = sizes >= bound
+    if bool((found.sum(2) == keep).all()):  # no entry too many: nothing to count out
+        return found
+    above, equal = sizes > bound, sizes == bound
+    room = keep - above.sum(2, keepdim=True)
+    return above | (equal & (equal.cumsum(2) <= room))
+
+
+def rank_value(sizes: Float[Tensor, "n m d"], rank: int) -> Float[Tensor, "n m 1"]:
+    """The entry of each row that `rank` entries, itself among them, are not below."""
+    place = sizes.shape[2] - rank
+    if sizes.device.type != "cpu" or sizes.requires_grad:
+        return sizes.kthvalue(place + 1, dim=2, keepdim=True).values
+    # on a CPU numpy selects many times faster
+    return torch.from_numpy(np.partition(sizes.numpy(), place, axis=2)[..., place : place + 1])
+
+
+class MomentSums:
+    """Running weighted means of the three moments, and how much the draws that they come from vary.
+
+    Written in place, image by image or all at once. `pairs`: of which means the products of deviations are summed.
+    `sized`: weights are numbers of samples, so that a draw of few varies more; else all draws vary alike.
+    """
+
+    def __init__(self, x: Images, pairs: tuple[tuple[int, int], ...], sized: bool) -> None:
+        self.pairs, self.sized = pairs, sized
+        self.mean: Tensor = x.new_zeros(len(x), 3, *x.shape[1:])
+        self.products: Tensor = x.new_zeros(len(x), len(pairs), *x.shape[1:])
+        self.weight, self.weight2, self.count = torch.zeros(3, len(x), dtype=widest(x), device=x.device)
+
+    def add(self, new: Stack, weight: float, some: slice | Tensor = slice(None), held: PerImage | None = None) -> None:
+        """Adds a draw of some images; `held`: 0 for an image that starts again with this one."""
+        mean, products = self.mean[some], self.products[some]
+        kept = torch.ones_like(self.weight[some]) if held is None else held.to(self.weight)
+        self.weight[some] = kept * self.weight[some] + weight
+        self.weight2[some] = kept * self.weight2[some] + weight**2
+        self.count[some] = kept * self.count[some] + 1
+        before = new - mean
+        mean = mean + before * spread((weight / self.weight[some]).to(mean.dtype), mean)
+        if self.pairs:
+            one, two = before.detach(), (new - mean).detach()  # no graph: a root has no derivative where nothing varies
+            both = torch.stack([one[:, j] * two[:, k] for j, k in self.pairs], 1)
+            self.products[some] = spread(kept.to(mean.dtype), products) * (products + weight * both)
+        self.mean[some] = mean
+
+    def take(self, which: Tensor) -> MomentSums:
+        """The sums of some of the images."""
+        some = object.__new__(MomentSums)
+        some.pairs, some.sized = self.pairs, self.sized
+        for name in ("mean", "products", "weight", "weight2", "count"):
+            setattr(some, name, getattr(self, name)[which])
+        return some
+
+    def error(self, name: str) -> Images:
+        """The standard error of each entry of a statistic, from the first order of its change with the means.
+
+        After one draw 0/0 = NaN says that nothing is known.
+        """
+        slopes = partials(name, self.mean)  # detached
+        parts = zip(self.pairs, self.products.unbind(1), strict=True)
+        total = sum((1 + (j != k)) * slopes[:, j] * slopes[:, k] * each for (j, k), each in parts)
+        freedom = self.count - 1 if self.sized else (self.weight.square() - self.weight2) / self.weight2
+        scale = (1 / (self.weight * freedom)).to(self.mean.dtype)
+        variance = total * spread(scale, self.mean[:, 0])
+        return variance.clamp_min(0).sqrt()
