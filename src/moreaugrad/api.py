@@ -18,7 +18,7 @@ from moreaugrad.data.frames import list_sources
 from moreaugrad.data.images import read_image
 from moreaugrad.data.sources import STDIN
 from moreaugrad.methods.base import Method
-from moreaugrad.methods.options import make_method
+from moreaugrad.methods.options import make_method, with_default_preset
 from moreaugrad.model.devices import Device, device_of
 from moreaugrad.model.inputs import read_output
 from moreaugrad.model.prepared import Prepared
@@ -109,7 +109,8 @@ def explain(  # noqa: PLR0913
         show_progress: draw a progress bar; None: where somebody watches, after two seconds.
         eta: weight of the prior, for methods with one; a list gives one Explanation per value.
         sparsity: share of the map to keep, in (0, 1], instead of `eta`; a list gives one Explanation per value.
-        options: options of the method, and `noise_level`, `sigma`, `samples` of its smoothing.
+        options: options of the method, and `noise_level`, `sigma`, `samples` of its smoothing. A method that has
+            presets takes `DEFAULT_PRESET` where no `preset` is given; the result says so.
 
     Returns:
         The Explanation of the batch; a list of them, one per value where `eta` or `sparsity` is a list, and one per
@@ -136,7 +137,8 @@ def explain(  # noqa: PLR0913
         options = {"precision": network.precision, "compile": network.compile} | options
         network = network.forward
     if isinstance(image, Tensor):
-        made, x = make_method(method, network, options), image[None] if image.ndim == 3 else image
+        made = make_method(method, network, with_default_preset(method, options))
+        x = image[None] if image.ndim == 3 else image
     else:
         explainer = Explainer(
             as_classifier(network, preprocess, labels=None if labels is None else names), method, options
@@ -190,7 +192,8 @@ class Explainer:
     Args:
         classifier: the model with its preprocessing; its device is used.
         name: a key of `METHODS`.
-        options: flat options of the method, as for `make_method`.
+        options: flat options of the method, as for `make_method`; a method that has presets takes `DEFAULT_PRESET`
+            where no `preset` is given.
     """
 
     classifier: Classifier
@@ -199,7 +202,8 @@ class Explainer:
     method: Method = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "method", make_method(self.name, self.classifier, self.options))
+        options = with_default_preset(self.name, self.options)
+        object.__setattr__(self, "method", make_method(self.name, self.classifier, options))
 
     def read(self, source: Any) -> tuple[Tensor, Photo]:
         """A path, a PIL image or an array: the tensor (C, H, W) that the network sees, and the photo it is part of."""

@@ -53,6 +53,15 @@ def share(name: str, value: float) -> None:
         raise ValueError(f"{name} must be in (0, 1], the share of the map to keep, got {value!r}")
 
 
+def voters(name: str, value: float) -> None:
+    """The share of the entries that a noisy copy votes for."""
+    number(name, value)
+    if not 0 < value < 1:
+        raise ValueError(
+            f"{name} must be in (0, 1), the share of the entries that a copy votes for, got {value!r}; 0.1 is usual"
+        )
+
+
 def listed(name: str, given: Any) -> Sequence[Any]:
     """One value as a list of one; a list, which asks for a path of maps, as it is."""
     if not isinstance(given, Sequence) or isinstance(given, str):
@@ -132,6 +141,7 @@ _OPTIONS: Mapping[str, Callable[[str, Any], None]] = {
     "sparsity": share,
     "groups": groups,
     "noise_level": not_negative,
+    "tau": voters,
     "samples": partial(at_least, least=1),
     "budget": partial(at_least, least=1),
     "relative_error": positive,

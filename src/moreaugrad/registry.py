@@ -23,7 +23,7 @@ TABLES = {
     "attack": "moreaugrad.attacks:ATTACKS",
     "metric": "moreaugrad.metrics:METRICS",
     "model": "moreaugrad.models:MODELS",
-    "statistic": "moreaugrad.model.statistics:STATISTICS",
+    "statistic": "moreaugrad.model:STATISTICS",
 }
 
 

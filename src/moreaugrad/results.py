@@ -285,7 +285,7 @@ class Explanation:
         one = self[index]
         (facts,) = one.facts()
         known = [*wording.describe_image(facts), *wording.describe_accuracy(facts)]
-        title = " \N{MIDDLE DOT} ".join([self.method or "map", *known])
+        title = " \N{MIDDLE DOT} ".join([_name_method(self) or "map", *known])
         return drawing.draw(_parts(one.map), one.source, title)
 
     def _draw_batch(self) -> Picture:
@@ -406,9 +406,15 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _name_method(result: Explanation) -> str:
+    """The method, and the preset that it took."""
+    preset = result.options.get("preset")
+    return result.method if preset is None else f"{result.method} (preset {preset})"
+
+
 def _heading(result: Explanation) -> str:
     shapes = " and ".join(str(tuple(part.shape[1:])) for part in _parts(result.map))
-    by = f" by {result.method}" if result.method else ""
+    by = f" by {_name_method(result)}" if result.method else ""
     cost = ""
     if result.gradients is not None and len(result):
         least, most = int(result.gradients.min()), int(result.gradients.max())

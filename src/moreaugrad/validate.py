@@ -14,16 +14,21 @@ import torch
 from torch import Tensor, nn
 
 from moreaugrad import limits
+from moreaugrad.registry import unknown
 
 # the checks of plain values belong here too, but stand where no torch is imported
 number, positive, not_negative, at_least = limits.number, limits.positive, limits.not_negative, limits.at_least
-share, listed, one_of, steps = limits.share, limits.listed, limits.one_of, limits.steps
+share, voters, listed, one_of, steps = limits.share, limits.voters, limits.listed, limits.one_of, limits.steps
 
 
 class CheckedOptions(type):
-    """A metaclass whose constructors answer an unknown option with the nearest one, and a renamed one with its name."""
+    """A metaclass whose constructors answer an unknown option with the nearest one, and a renamed one with its name.
+
+    Where the class has presets, `preset=` stands for the options of one; options that are given win over it.
+    """
 
     renamed_options: Mapping[str, str]
+    presets: Mapping[str, Mapping[str, Any]]  # options that one word stands for
 
     if not TYPE_CHECKING:  # else the signature of the class would be lost
 
@@ -41,7 +46,12 @@ class CheckedOptions(type):
             for name in options:
                 if name not in known:
                     raise unknown_option(cls.__name__, name, known)
-            return super().__call__(*args, **options)
+            added = expand_preset(cls, dict(zip(known, args)) | options)  # noqa: B905 - fewer are given
+            try:
+                return super().__call__(*args, **options, **added)
+            except (TypeError, ValueError) as error:
+                _name_preset(error, options.get("preset"), added)
+                raise
 
         @property
         def __signature__(cls):
@@ -49,8 +59,42 @@ class CheckedOptions(type):
             return found.replace(parameters=list(found.parameters.values())[1:])
 
 
+def expand_preset(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a preset adds to the options that are given, by which it was expanded.
+
+    A copy by `dataclasses.replace` has all options of the original, and nothing is added to them.
+    """
+    name = given.get("preset")
+    if not hasattr(kind, "presets"):  # a class with an option of its own by this name
+        return {}
+    if "expanded" in given:
+        if name != given["expanded"]:
+            raise ValueError(
+                f"preset must be given to a new method, got preset={name!r} for a copy, which has its options already; "
+                f"write {kind.__name__}(method.forward_func, preset={name!r}), or replace options one by one"
+            )
+        return {}
+    if name is None:
+        return {}
+    if not isinstance(name, str) or name not in kind.presets:
+        raise unknown("preset", name, list(kind.presets))
+    noise = "smoothing" in given or any(given.get(each) is not None for each in ("noise_level", "sigma"))
+    taken = {*given, "noise_level"} if noise else {*given} - {"noise_level"}
+    return {"expanded": name} | {key: value for key, value in kind.presets[name].items() if key not in taken}
+
+
+def _name_preset(error: Exception, name: object, added: Mapping[str, Any]) -> None:
+    """Says of the options in an error which of them a preset has set: nobody has typed those."""
+    text = error.args[0] if error.args else None
+    found = [f"{key}={value!r}" for key, value in added.items() if isinstance(text, str) and f"{key}=" in text]
+    if found:
+        error.args = (f"{text}; {' and '.join(found)} came from preset={name!r}", *error.args[1:])
+
+
 def unknown_option(owner: str, name: str, known: Sequence[str]) -> TypeError:
     """The error for an option that is not there."""
+    if name == "preset":
+        return TypeError(f"{owner} has no presets; leave preset out, and give the options themselves")
     close = get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(known)}"
     return TypeError(f"{owner} has no option {name!r}; {hint}")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # the flag of the methods that take an option: the table tells without importing torch
 FLAGS = {"groups": "groups", "layer": "layer", "network": "trained", "budget": "slow"}
+FLAGS |= {"statistic": "statistic", "tau": "statistic", "preset": "preset"}
 FLAGS |= dict.fromkeys(("eta", "sparsity", "prior", "rho", "relative_error"), "solver")
 
 
@@ -41,9 +42,9 @@ def check_method(name: str, options: Mapping[str, Any]) -> None:
     """Refuse options that the method does not take, or not with these values, before any model is loaded."""
     from torch import nn
 
-    from moreaugrad.methods.options import make_method
+    from moreaugrad.methods.options import make_method, with_default_preset
 
-    make_method(name, nn.Identity(), options)
+    make_method(name, nn.Identity(), with_default_preset(name, options))
 
 
 def class_number(text: str | None, classifier: Classifier, name: str = "target") -> int | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from moreaugrad import limits
 from moreaugrad.cli.checks import class_number, make_folder, open_image, type_name
 from moreaugrad.cli.explain import FolderRun, describe
 from moreaugrad.cli.jobs import Job, describe_run
@@ -24,7 +25,7 @@ from moreaugrad.cli.options import (
 from moreaugrad.cli.results_folder import ResultsFolder, identify
 from moreaugrad.cli.terminal import Interruption, Terminal
 from moreaugrad.data.sources import name_source
-from moreaugrad.methods import METHODS
+from moreaugrad.methods import METHODS, PRESETS
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -44,7 +45,7 @@ MethodNames = Annotated[
     str,
     typer.Option(
         "--methods",
-        help="Names from `moreaugrad methods`, with commas.",
+        help="Names from `moreaugrad methods`, with commas; NAME:PRESET for another preset.",
         show_default="all",
         autocompletion=complete_several_methods,
         rich_help_panel=METHOD,
@@ -64,12 +65,14 @@ def compare(
 ) -> int:
     """Draw methods side by side, each on its own scale, as OUT/<image>_compare.png.
 
-    An option goes to the methods that take it.
+    An option goes to the methods that take it. sparse_moreau,sparse_moreau:published shows one method twice, with the
+    options of both presets.
     """
     path, given = open_image(image), options.given()
     usable = [name for name, each in METHODS.items() if "network" in given or "trained" not in each.flags]
     names = [name.strip() for name in methods.split(",")] if methods else usable
-    _ = [METHODS[name] for name in names]  # an unknown one raises
+    for each in names:
+        split_preset(each)  # an unknown one raises
     from moreaugrad.data.images import read_image
 
     terminal = Terminal(quiet)
@@ -104,7 +107,7 @@ def _explain_by_each(
     for name, options in methods.items():
         try:
             with terminal.bar(name) as watch:
-                (record,) = Explainer(classifier, name, options)([source], target, watch)
+                (record,) = Explainer(classifier, split_preset(name)[0], options)([source], target, watch)
             if record.explanation is None:
                 raise ValueError(record.error)
         except (ValueError, TypeError) as error:
@@ -114,7 +117,8 @@ def _explain_by_each(
             reasons.append(f"{name}: {error}")
             continue
         spent = 0 if record.explanation.gradients is None else int(record.explanation.gradients)
-        found[f"{name}\n{spent:,} gradient{'' if spent == 1 else 's'}, {record.seconds:.2g} s"] = record
+        cost = f"{spent:,} gradient{'' if spent == 1 else 's'}, {record.seconds:.2g} s"
+        found[f"{name_tile(name, record)}\n{cost}"] = record
         target = record.target  # the same class for all
         terminal.say(f"{name}: {describe(record)}")
     if not found:
@@ -144,18 +148,39 @@ def demo(*, out: Out = Path("demo"), quiet: Quiet = False) -> int:
             if found[name].error is not None:
                 return 2
     file = out / "chelsea_compare.png"
-    draw_side_by_side(found, f"scikit-image's chelsea: {found['gradient'].label}", file)
+    tiles = {name_tile(name, record): record for name, record in found.items()}
+    draw_side_by_side(tiles, f"scikit-image's chelsea: {found['gradient'].label}", file)
     terminal.say(f"all side by side -> {file}")
     return 0
 
 
+def split_preset(text: str) -> tuple[str, str | None]:
+    """NAME or NAME:PRESET; a method or preset that is not there raises, and a preset for a method that has none."""
+    name, colon, preset = text.partition(":")
+    flags = METHODS[name].flags
+    if not colon:
+        return name, None
+    if "preset" not in flags:
+        raise ValueError(f"--methods must name presets only of methods that have them, got {text!r}; leave :{preset} out")
+    limits.one_of("preset", preset, PRESETS)
+    return name, preset
+
+
+def name_tile(name: str, record: Record) -> str:
+    """A method as its tile is called: with its preset."""
+    preset = None if record.explanation is None else record.explanation.options.get("preset")
+    return name if preset is None else f"{split_preset(name)[0]} ({preset})"
+
+
 def share_options(names: Sequence[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """For each method the options that it takes."""
+    """For each method, by NAME or NAME:PRESET, the options that it takes."""
     from moreaugrad.methods.options import takes_option
 
     found: dict[str, dict[str, Any]] = {}
-    for name in names:
-        found[name] = {key: value for key, value in options.items() if takes_option(name, key, options)}
+    for each in names:
+        name, preset = split_preset(each)
+        found[each] = {key: value for key, value in options.items() if takes_option(name, key, options)}
+        found[each] |= {} if preset is None else {"preset": preset}
     for key in options:
         if not any(key in own for own in found.values()):
             raise ValueError(f"{type_name(key)} must be an option of a compared method, got only {list(names)}")

@@ -259,6 +259,8 @@ def as_json(record: Record, file: str, explainer: Explainer) -> dict[str, Any]:
     found: dict[str, Any] = {"file": file, "key": record.key, "model": model, "method": explainer.name}
     if one is None:
         return found | {"error": record.error}
+    preset = one.options.get("preset")
+    found |= {} if preset is None else {"preset": preset}
     numbers: dict[str, Any] = {"score": one.score, "entries_kept": one.kept, "pixels_kept": one.pixels_kept}
     numbers |= {
         name: getattr(one, name) for name in ("eta", "envelope", "residual", "relative_error", "converged", "gradients")
@@ -280,7 +282,8 @@ def describe(record: Record) -> str:
     words = ["the only output"] * (record.target is None) + describe_image(facts | {"label": record.label})
     if record.against is not None:
         words[0] += f" against {record.against}"
-    return ", ".join(words + describe_accuracy(facts))
+    preset = record.explanation.options.get("preset")
+    return ", ".join(words + describe_accuracy(facts) + ([] if preset is None else [f"preset {preset}"]))
 
 
 def _number(value: Any) -> float | bool | None:

@@ -22,7 +22,7 @@ SIDE = 144  # pixels of a tile in a thumbnail; a multiple of 16, so that JPEG mi
 SHOWN = ("input", "overlay")
 MOST = 1500  # thumbnails, about 11 kB each; the page loads further pictures from their files
 FIELDS = (
-    *("id", "key", "file", "model", "method", "target", "label", "score", "entries_kept", "pixels_kept"),
+    *("id", "key", "file", "model", "method", "preset", "target", "label", "score", "entries_kept", "pixels_kept"),
     *("relative_error", "converged", "seconds", "files", "error"),
 )
 _START, _END = '<script type="application/json" id="records">', "</script>"

@@ -79,6 +79,9 @@ def describe_run(explainer: Explainer) -> dict[str, Any]:
     from moreaugrad.models.classifier import CentreCrop
 
     model, options = explainer.classifier, describe_options(explainer.method)
+    options.pop("preset", None)  # one word for options that are here themselves
+    if options.get("statistic") == "mean":  # the map that versions without statistics made of the same options
+        options = {key: value for key, value in options.items() if key not in ("statistic", "tau")}
     weights = blake2b(digest_size=16)
     for name, tensor in model.state_dict().items():
         weights.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

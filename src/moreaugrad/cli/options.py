@@ -11,7 +11,8 @@ import typer
 
 from moreaugrad import limits
 from moreaugrad.cli.command import complete, option, parse_numbers, parse_setting
-from moreaugrad.methods import METHODS, QUALITY
+from moreaugrad.methods import DEFAULT_PRESET, METHODS, PRESETS, QUALITY
+from moreaugrad.model import STATISTICS, VARIANCE
 from moreaugrad.models import MODELS, find_entry
 
 if TYPE_CHECKING:
@@ -20,14 +21,24 @@ if TYPE_CHECKING:
     from moreaugrad.models.classifier import Classifier
 
 MODEL, METHOD, ACCURACY, OUTPUT = "Model", "Method", "Noise and accuracy", "Output"  # panels of --help
+
+
+def _by_preset(option: str) -> str:
+    """What an option is in each preset."""
+    values = {name: preset[option] for name, preset in PRESETS.items()}
+    return "; ".join(f"{name}: {value if isinstance(value, str) else f'{value:g}'}" for name, value in values.items())
+
+
 # what a method takes where nothing is typed, for --help: the classes themselves would cost the import of torch
 DEFAULTS = {
     "sparsity": "0.05; groups: 0.15",
     "groups": "16",
-    "rho": "1",
-    "noise_level": "0.1; smoothgrad: 0.15",
+    "rho": _by_preset("rho"),
+    "statistic": f"{_by_preset('statistic')}; smoothgrad: mean",
+    "noise_level": f"{_by_preset('noise_level')}; smoothgrad: 0.15",
     "samples": "8; smoothgrad: 64",
     "budget": "800",
+    "tau": "0.1",
     "score": "logit",
     "seed": "0",
 }
@@ -202,6 +213,17 @@ class PriorOptions:
         shown=DEFAULTS["groups"],
         autocompletion=complete(lambda: limits.GROUPS),
     )
+    statistic: str | None = option(
+        "What is taken of the gradients under noise: mean, rms, votes, geometric, ...",
+        shown=DEFAULTS["statistic"],
+        autocompletion=complete(lambda: STATISTICS),
+    )
+    tau: float | None = option("Share of the entries that a noisy copy votes for.", shown=DEFAULTS["tau"])
+    preset: str | None = option(
+        f"Options of the MoreauGrad family by one word: {' or '.join(PRESETS)}.",
+        shown=f"{DEFAULT_PRESET} in explain and compare",
+        autocompletion=complete(lambda: PRESETS),
+    )
     prior: str | None = option("The prior of a method that takes one, e.g. l1.", shown="the method's own")
     others: list[str] | None = option(  # noqa: RUF009
         "Any other option, e.g. rule=gausslegendre; may be repeated.", "--set", metavar="NAME=VALUE"
@@ -213,6 +235,10 @@ class PriorOptions:
         found["groups"] = int(self.groups) if self.groups and self.groups.isdecimal() else self.groups
         found = {name: value for name, value in found.items() if value is not None}
         limits.options(found)
+        if self.statistic is not None:
+            limits.one_of("statistic", self.statistic, [*STATISTICS, VARIANCE])
+        if self.preset is not None:
+            limits.one_of("preset", self.preset, PRESETS)
         for text in self.others or ():
             name, value = parse_setting(text)
             if name in found:
@@ -228,7 +254,7 @@ class MethodOptions(PriorOptions):
     panel: ClassVar[str] = ACCURACY
 
     rho: float | None = option(
-        "Radius of the envelope, in squared units of the network's input.",
+        "Radius of the envelope, in squared units of the network's input; 0 takes all gradients at the input.",
         shown=DEFAULTS["rho"],
         rich_help_panel=METHOD,
     )

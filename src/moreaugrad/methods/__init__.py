@@ -4,11 +4,22 @@ Listing the table imports no torch; `METHODS[name](model, **options)` makes a me
 which stand for the attributions of Captum, are in no list: `METHODS` finds them when it is asked.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from moreaugrad.registry import Entry, Table, load_object
 
 QUALITY = {"fast": 160, "balanced": 800, "best": 3200}  # sample-gradients per image
 
-_SOLVED = frozenset({"signed", "solver", "residual", "slow", "differentiable"})
+PUBLISHED = "published"
+# options of the MoreauGrad family by one word; the classes themselves have those of "published"
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    PUBLISHED: {"rho": 1.0, "noise_level": 0.1, "statistic": "mean"},
+    "robust": {"rho": 0.0, "noise_level": 0.2, "statistic": "rms"},
+}
+DEFAULT_PRESET = "robust"  # of `explain` and the command line, where none is named
+
+_SOLVED = frozenset({"signed", "solver", "residual", "slow", "differentiable", "statistic", "preset"})
 _LAYER = frozenset({"deterministic", "differentiable", "layer"})
 
 
@@ -41,8 +52,8 @@ METHODS = MethodTable(
     ),
     smoothgrad=Entry(
         "moreaugrad.methods.smoothgrad:SmoothGrad",
-        "gradient averaged over Gaussian noise; also its mean square or variance",
-        frozenset({"signed", "stderr", "differentiable"}),
+        "gradient averaged over Gaussian noise; also its root mean square, votes or variance",
+        frozenset({"signed", "stderr", "differentiable", "statistic"}),
     ),
     sparsified_smoothgrad=Entry(
         "moreaugrad.methods.sparsified:SparsifiedSmoothGrad",

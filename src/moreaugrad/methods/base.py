@@ -527,7 +527,7 @@ def safe_block(x: Images) -> int:
 
 def option_fields(kind: type[Method]) -> list[Any]:
     """The dataclass fields that are options of a method."""
-    return [each for each in fields(kind) if each.name not in ("forward_func", "prepared")]
+    return [each for each in fields(kind) if each.name not in ("forward_func", "prepared", "expanded")]
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -19,13 +19,13 @@ from moreaugrad.envelope.priors import L1, PRIORS, Group, Zero
 from moreaugrad.envelope.solvers import SOLVERS, AtInput, DualAveraging
 from moreaugrad.envelope.solvers.path import PathAveraging
 from moreaugrad.envelope.statistic_slope import pull_statistic, pull_threshold
-from moreaugrad.methods import QUALITY
+from moreaugrad.methods import PRESETS, QUALITY
 from moreaugrad.methods.base import Call, NoisyMethod
 from moreaugrad.methods.smoothgrad import TAU, check_statistic
 from moreaugrad.model.bounded import Bounded
 from moreaugrad.model.hessian import Given
 from moreaugrad.model.statistics import read_statistic
-from moreaugrad.results import Explanation
+from moreaugrad.results import Explanation, Option
 from moreaugrad.types import Counts, Images, PerImage, Prior, Watch
 from moreaugrad.wording import KNOWN
 
@@ -70,6 +70,9 @@ class MoreauGrad(NoisyMethod):
             and are taken around the minimiser without a prior; the prior's prox then acts on them.
             `found.statistics` has the first four of every solve.
         tau: share of the entries that a noisy copy votes for.
+        preset: a name in `PRESETS`, which stands for several of these options: "published", as in the paper, which
+            are also the defaults above; or "robust", for maps that attacks move less. Options that are given win.
+        expanded: for copies by `dataclasses.replace`; leave it out.
         **further: `score`, `precision`, `compile` and `hessian_step`, as in `Method`.
 
     Example:
@@ -88,6 +91,10 @@ class MoreauGrad(NoisyMethod):
     derivative: Derivative | str | None = field(default=None, kw_only=True)
     statistic: str = field(default="mean", kw_only=True)
     tau: float = field(default=TAU, kw_only=True)
+    preset: str | None = field(default=None, kw_only=True)
+    expanded: str | None = field(default=None, kw_only=True, repr=False)  # the preset that the options above have
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     def __post_init__(self, noise_level: float | None, sigma: float | None, samples: int | None) -> None:
         super().__post_init__(noise_level, sigma, samples)
@@ -111,6 +118,21 @@ class MoreauGrad(NoisyMethod):
                     f"got {self.derivative!r}"
                 )
             self.derivative.check(Zero() if self.takes_statistic else self.prior, self.smoothing is not None)
+
+    def options(self) -> Mapping[str, Option]:
+        return {**super().options(), "preset": self.describe_preset()}
+
+    def describe_preset(self) -> str | None:
+        """The preset that was taken, with the options that differ from it; None: none was."""
+        if self.preset is None:
+            return None
+        noise: Mapping[str, Any] = {"noise_level": 0}
+        if self.smoothing is not None:
+            noise = {name: getattr(self.smoothing, name) for name in ("noise_level", "sigma")}
+        mine = {"rho": self.rho, "statistic": self.statistic, **noise}
+        wanted = {"sigma": None, **self.presets[self.preset]}
+        changed = [f"{key}={value}" for key, value in mine.items() if value is not None and value != wanted[key]]
+        return f"{self.preset} with {', '.join(changed)}" if changed else self.preset
 
     @property
     def counts_votes(self) -> bool:
@@ -261,7 +283,7 @@ class MoreauGrad(NoisyMethod):
             solution = self._sample(plain, call.watch)
             moments = cast(Tensor, solution.moments)
             dense = read_statistic(self.statistic, moments)
-            found = [_threshold(each, solution, dense, plain.score.random) for each in thresholds]
+            found = [_threshold(each, plain, solution, dense) for each in thresholds]
         if plain.tau is not None:
             found = [replace(each, moments=moments) for each in found]
         if not call.graph:
@@ -354,9 +376,10 @@ class GroupSparseMoreauGrad(MoreauGrad):
         return Group(self.groups)
 
 
-def _threshold(problem: Envelope, solution: Solution, dense: Images, random: bool) -> Explanation:
-    """The map that the prior makes of a statistic, with what is known of it."""
-    map_, eta, stderr = problem.thresholded(dense, solution.stderr)
+def _threshold(threshold: Envelope, problem: Envelope, solution: Solution, dense: Images) -> Explanation:
+    """The map that the prior makes of a statistic around the solution of a problem, with what is known of it."""
+    map_, eta, stderr = threshold.thresholded(dense, solution.stderr)
+    distance = norm(solution.delta).square() / (2 * problem.rho) if problem.rho else 0.0
     _warn_of_zeros(map_, eta)
     error = torch.zeros_like(eta) if stderr is None else relative_error(map_, stderr)
     return Explanation(
@@ -364,7 +387,7 @@ def _threshold(problem: Envelope, solution: Solution, dense: Images, random: boo
         gradients=solution.gradients,
         delta=solution.delta,
         eta=eta,
-        envelope=solution.value + norm(solution.delta).square() / (2 * problem.rho),
+        envelope=solution.value + distance,
         residual=solution.residual,
         converged=(solution.residual <= solution.tol) & (error <= KNOWN),
         stderr=stderr,  # type: ignore[arg-type]

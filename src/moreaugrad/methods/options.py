@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 from moreaugrad.envelope.priors import PRIORS
-from moreaugrad.methods import METHODS
+from moreaugrad.methods import DEFAULT_PRESET, METHODS, PRESETS, PUBLISHED
 from moreaugrad.methods.base import Method, NoisyMethod, describe, option_fields
 from moreaugrad.model.smoothing import Smoothing
 from moreaugrad.registry import unknown
@@ -32,6 +32,9 @@ def make_method(name: str, model: Any, options: Mapping[str, Any]) -> Method:
     for key, value in given.items():
         if key == "prior" and key not in known:
             raise ValueError(f"prior must be left out: {name} has none, got {value!r}; the method moreau takes one")
+        if key == "preset" and key not in known:
+            having = ", ".join(each for each, entry in METHODS.items() if key in entry.flags)
+            raise ValueError(f"preset must be left out: {name} has no presets, got {value!r}; {having} have")
         if key not in known:
             raise unknown(f"an option of {name}", key, known)
     if "layer" in given and "layers" in known:  # people type `layer` for one or several
@@ -41,6 +44,20 @@ def make_method(name: str, model: Any, options: Mapping[str, Any]) -> Method:
         given["smoothing"] = _make_smoothing(kind, noise)
     made: Method = kind(model, **given)
     return made
+
+
+def with_default_preset(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat options with the preset that front ends take where none is named, for a method that has presets.
+
+    Where a solver is asked for, or no noise, the default one may not apply: then it is the published one.
+    """
+    if "preset" in options or not hasattr(METHODS[name].load(), "presets"):
+        return dict(options)
+    missing = {key: value for key, value in PRESETS[DEFAULT_PRESET].items() if key not in options}
+    unsolved = missing.get("rho") == 0 and options.get("solver") is not None
+    still = 0 in (options.get("noise_level"), options.get("sigma")) or options.get("smoothing", 0) is None
+    unfit = unsolved or (still and missing.get("statistic", "mean") != "mean")
+    return {**options, "preset": PUBLISHED if unfit else DEFAULT_PRESET}
 
 
 def takes_option(name: str, option: str, options: Mapping[str, Any]) -> bool:
@@ -73,6 +90,8 @@ def describe_options(method: Method) -> dict[str, Any]:
         del found["smoothing"]
         noise = method.noise
         found |= {"noise_level": 0} if noise is None else {key: getattr(noise, key) for key in NOISE}
+    if "preset" in found:
+        found["preset"] = method.preset  # type: ignore[attr-defined]  # the record has also what differs from it
     prior: Any = getattr(method, "prior", None)
     for name in PRIORS if "prior" in found else ():
         if PRIORS[name].load() is type(prior):

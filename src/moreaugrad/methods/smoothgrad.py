@@ -20,6 +20,7 @@ from moreaugrad.envelope.priors import Zero
 from moreaugrad.envelope.solvers.at_input import PARTS, AtInput, split_draws
 from moreaugrad.envelope.statistic_slope import pull_statistic
 from moreaugrad.methods.base import Call, NoisyMethod
+from moreaugrad.model import VARIANCE
 from moreaugrad.model.hessian import Given
 from moreaugrad.model.smoothing import Smoothing, part_size
 from moreaugrad.model.statistics import STATISTICS, read_statistic
@@ -27,7 +28,6 @@ from moreaugrad.results import Explanation
 from moreaugrad.types import Images
 
 TAU = 0.1  # share of the entries that a copy votes for
-VARIANCE = "variance"
 _FORMER = {"sq": "square", "var": VARIANCE}  # names of the statistics until 0.1; they go in 0.3
 
 
@@ -110,11 +110,7 @@ def check_statistic(name: str, tau: float, smoothing: Smoothing | None, more: Se
     """Refuses a statistic that is not known, or that there is nothing to take of."""
     if name not in STATISTICS:
         validate.one_of("statistic", name, [*STATISTICS, *more])
-    validate.number("tau", tau)
-    if not 0 < tau < 1:
-        raise ValueError(
-            f"tau must be in (0, 1), the share of the entries that a copy votes for, got {tau!r}; 0.1 is usual"
-        )
+    validate.voters("tau", tau)
     if smoothing is None and name != "mean":
         raise ValueError(
             f"statistic={name!r} is taken of gradients under noise, got smoothing=None, which gives one gradient; "

@@ -15,18 +15,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from moreaugrad.batch import spread, widest
-from moreaugrad.registry import Entry, Table
+from moreaugrad.model import STATISTICS as STATISTICS
 from moreaugrad.types import Images, PerImage
 
-STATISTICS = Table(
-    "statistic",
-    mean=Entry("moreaugrad.model.statistics:mean", "mean of the gradients, signed: the published map"),
-    rms=Entry("moreaugrad.model.statistics:rms", "root of their mean square: moves least under attack"),
-    votes=Entry("moreaugrad.model.statistics:votes", "how often an entry is among the largest; can be certified"),
-    geometric=Entry("moreaugrad.model.statistics:geometric", "geometric mean of |mean| and rms: deletes best"),
-    square=Entry("moreaugrad.model.statistics:square", "mean of their squares"),
-    log_square=Entry("moreaugrad.model.statistics:log_square", "its logarithm, for the slope of an attack"),
-)
 REPORTED = ("mean", "rms", "votes", "geometric")  # those of `Explanation.statistics`
 
 Stack: TypeAlias = Float[Tensor, "n 3 *shape"]  # the three means of each image, one after the other
