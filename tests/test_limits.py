@@ -31,7 +31,8 @@ def test_what_some_method_takes_passes(good):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("rho", 0.0),
+        ("rho", -1.0),
+        ("tau", 1.0),
         ("rho", float("inf")),
         ("eta", float("nan")),
         ("sparsity", 0.0),

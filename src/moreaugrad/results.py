@@ -246,7 +246,8 @@ class Explanation:
                 (3, H, W) in [0, 1]; a batch (N, 3, H, W) is indexed. It is as the model saw it, or an original that
                 the model's preprocessing can cut.
             whole: draw on the whole photo instead of the part that the model saw.
-            signed: draw the sum over the channels in red and blue instead of the sum of absolute values.
+            signed: draw the sum over the channels in red and blue instead of the sum of absolute values. Maps that are
+                never negative, such as those of rms or votes, keep colours for one sign.
             names: of the columns of a row, or the tokens of a text; for several inputs a list with one entry each.
             kind: "image" (C, H, W), "film" (C, T, H, W), "signal" (C, T), "tokens" (T, D) or "row"; None: by shape.
 
@@ -266,7 +267,8 @@ class Explanation:
         file = None if path is None else display.check_path(path, [each.file for each in photos])
         if isinstance(image, Tensor) and image.ndim == 4:
             image = image[index]
-        drawing = explanation.Drawing(image=image, whole=whole, signed=signed, names=names, kind=kind)
+        signs = signed and any(bool((part < 0).any()) for part in _parts(self.map))
+        drawing = explanation.Drawing(image=image, whole=whole, signed=signs, names=names, kind=kind)
         figure = self._draw(index, drawing)
         if file is None:
             display.present(figure)

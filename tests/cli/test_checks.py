@@ -9,6 +9,7 @@ import pytest
 from moreaugrad import METHODS
 from moreaugrad.cli.checks import FLAGS, check_method, choose_method
 from moreaugrad.cli.options import DEFAULTS, ModelOptions
+from moreaugrad.methods import PRESETS
 from moreaugrad.methods.base import option_fields
 from moreaugrad.methods.options import option_names
 
@@ -19,7 +20,13 @@ AT_ONCE = {
     "explain a.png --sparsity 5": "sparsity must be in (0, 1]",
     "explain a.png --eta -1": "eta must be a finite number >= 0",
     "explain a.png --eta 1 --sparsity 0.1": "exclude each other",
-    "explain a.png --rho 0": "rho must be a positive",
+    "explain a.png --rho -1": "rho must be a finite number >= 0",
+    "explain a.png --statistic magic": "statistic must be one of",
+    "explain a.png --statistic vote": "Did you mean 'votes'?",
+    "explain a.png --tau 1": "tau must be in (0, 1)",
+    "explain a.png --preset robus": "Did you mean 'robust'?",
+    "explain a.png --method gradient --statistic rms": "--statistic must be left out with gradient",
+    "explain a.png --method smoothgrad --preset robust": "--preset must be left out with smoothgrad",
     "explain a.png --noise-level -0.1": "noise_level must be",
     "explain a.png --samples 0": "samples must be at least 1",
     "explain a.png --budget 0": "budget must be at least 1",
@@ -43,12 +50,17 @@ AT_ONCE = {
     "explain a.png --formats gif": "--formats must name some of",
     "compare missing.png": "nothing there",
     "compare a.png --sparsity 5": "sparsity must be in (0, 1]",
+    "compare a.png --statistic magic": "statistic must be one of",
+    "compare a.png --methods sparse_moreau:magic": "preset must be one of",
+    "compare a.png --methods gradient:robust": "--methods must name a preset only of a method that has some",
     "attack missing.png": "nothing there",
     "attack a.png --attack magic": "attack must be one of",
     "attack a.png --steps 0": "steps must be at least 1",
+    "attack a.png --statistic magic": "statistic must be one of",
     "attack a.png --quality superb": "--quality must be one of",
     "attack a.png --quality fast --budget 9": "exclude each other",
     "certify missing.png --epsilon 0.1": "nothing there",
+    "certify a.png --epsilon 0.1 --tau 0": "tau must be in (0, 1)",
     "robustness missing.png": "nothing there",
 }
 
@@ -81,7 +93,16 @@ print(json.dumps(found))
     [
         ("explain a.png --budget 7", "budget must be at least samples"),
         ("explain a.png --set magic=3", "an option of sparse_moreau must be one of"),
-        ("explain a.png --method smoothgrad --set variant=max", "variant must be one of"),
+        ("explain a.png --method smoothgrad --statistic log_squar", "statistic must be one of"),
+        ("explain a.png --statistic variance", "statistic must be one of"),
+        (
+            "explain a.png --preset robust --statistic rms --noise-level 0",
+            "statistic='rms' is taken of gradients under",
+        ),
+        ("explain a.png --preset robust --noise-level 0", "came from preset='robust'"),
+        ("explain a.png --preset robust --set solver=paper", "rho=0.0 came from preset='robust'"),
+        ("attack a.png --method gradient --statistic rms", "statistic must be"),
+        ("robustness a.png --methods gradient --statistic rms", "statistic"),
         ("explain a.png --method gradcam --samples 3", "an option of gradcam must be one of"),
         ("attack a.png --set magic=3", "magic"),
         ("attack a.png --method gradient --derivative frozen", "derivative must be left out"),
@@ -121,13 +142,17 @@ def test_help_tells_the_defaults_of_the_classes():
     def identity(x):
         return x
 
+    made_by = {name: MoreauGrad(identity, preset=name) for name in PRESETS}
     shares = [kind(identity).share for kind in (SparseMoreauGrad, GroupSparseMoreauGrad)]
     noises = [kind(identity).noise for kind in (MoreauGrad, SmoothGrad)]
     assert {
         "sparsity": f"{shares[0]}; groups: {shares[1]}",
         "groups": f"{default(GroupSparseMoreauGrad, 'groups')}",
-        "rho": f"{default(MoreauGrad, 'rho'):g}",
-        "noise_level": f"{noises[0].noise_level}; smoothgrad: {noises[1].noise_level}",
+        "rho": "; ".join(f"{name}: {made.rho:g}" for name, made in made_by.items()),
+        "statistic": f"{'; '.join(f'{name}: {made.statistic}' for name, made in made_by.items())}; smoothgrad: mean",
+        "noise_level": "; ".join(f"{name}: {made.noise.noise_level}" for name, made in made_by.items())
+        + f"; smoothgrad: {noises[1].noise_level}",
+        "tau": f"{default(MoreauGrad, 'tau')}",
         "samples": f"{noises[0].samples}; smoothgrad: {noises[1].samples}",
         "budget": f"{default(MoreauGrad, 'budget')}",
         "score": default(MoreauGrad, "score"),

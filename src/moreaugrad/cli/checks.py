@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # the flag of the methods that take an option: the table tells without importing torch
 FLAGS = {"groups": "groups", "layer": "layer", "network": "trained", "budget": "slow"}
-FLAGS |= {"statistic": "statistic", "tau": "statistic", "preset": "preset"}
+FLAGS |= {each: each for each in ("statistic", "preset")}
 FLAGS |= dict.fromkeys(("eta", "sparsity", "prior", "rho", "relative_error"), "solver")
 
 

@@ -161,7 +161,7 @@ def split_preset(text: str) -> tuple[str, str | None]:
     if not colon:
         return name, None
     if "preset" not in flags:
-        raise ValueError(f"--methods must name presets only of methods that have them, got {text!r}; leave :{preset} out")
+        raise ValueError(f"--methods must name a preset only of a method that has some, got {text!r}; write {name}")
     limits.one_of("preset", preset, PRESETS)
     return name, preset
 

@@ -283,7 +283,8 @@ def describe(record: Record) -> str:
     if record.against is not None:
         words[0] += f" against {record.against}"
     preset = record.explanation.options.get("preset")
-    return ", ".join(words + describe_accuracy(facts) + ([] if preset is None else [f"preset {preset}"]))
+    words += [] if preset is None else [f"preset {preset}"]
+    return ", ".join(words + describe_accuracy(facts))
 
 
 def _number(value: Any) -> float | bool | None:

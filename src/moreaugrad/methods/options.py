@@ -91,7 +91,7 @@ def describe_options(method: Method) -> dict[str, Any]:
         noise = method.noise
         found |= {"noise_level": 0} if noise is None else {key: getattr(noise, key) for key in NOISE}
     if "preset" in found:
-        found["preset"] = method.preset  # type: ignore[attr-defined]  # the record has also what differs from it
+        found["preset"] = method.preset  # the record has also what differs from it
     prior: Any = getattr(method, "prior", None)
     for name in PRIORS if "prior" in found else ():
         if PRIORS[name].load() is type(prior):

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from moreaugrad.batch import spread, widest
-from moreaugrad.model import STATISTICS as STATISTICS
+from moreaugrad.model import STATISTICS
 from moreaugrad.types import Images, PerImage
 
 REPORTED = ("mean", "rms", "votes", "geometric")  # those of `Explanation.statistics`

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from matplotlib.figure import FigureBase
 
@@ -26,7 +28,7 @@ def make_film(drawn: ScaledMap, frames: Array | None = None) -> Panel:
     chosen = np.sort(np.argsort(-mass, kind="stable")[:_MOST_FRAMES])
     few = len(chosen) < len(mass)
     note = f"{len(chosen)} of {len(mass)} frames, those with most of the map" if few else f"all {len(mass)} frames"
-    maps = [ScaledMap(drawn.values[i], drawn.top, drawn.signed) for i in chosen]
+    maps = [replace(drawn, values=drawn.values[i]) for i in chosen]
     rows = 1 if frames is None else 3
 
     def draw(place: FigureBase) -> None:

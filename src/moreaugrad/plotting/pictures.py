@@ -54,6 +54,12 @@ class ScaledMap:
     values: Array
     top: float  # 0 for a map of zeros
     signed: bool
+    folded: bool = True  # whether negative entries count by their size
+
+    @property
+    def name(self) -> str:
+        """What the values are: those of the map, or their sizes."""
+        return "|map|" if self.folded else "map"
 
     @property
     def heat(self) -> Array:
@@ -225,7 +231,7 @@ def add_colour_bar(place: FigureBase, drawn: ScaledMap, axes: Axes) -> Colorbar:
     beyond = ("both" if drawn.signed else "max") if clipped else "neither"
     bar = place.colorbar(axes.images[0], ax=[axes], extend=beyond, fraction=0.05, pad=0.02, shrink=0.9)
     between = " " if tile_height(drawn, 3.6) > 2 else "\n"  # a low tile has no room for a long line
-    bar.set_label(f"{'map' if drawn.signed else '|map|'}, summed{between}over channels", fontsize=9)
+    bar.set_label(f"{drawn.name}, summed{between}over channels", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     bar.ax.yaxis.get_offset_text().set_horizontalalignment("left")  # its right end would lie on the map
     bar.outline.set_visible(False)
@@ -327,7 +333,7 @@ def sum_and_scale(found: Array, axes: tuple[int, ...], signed: bool) -> ScaledMa
     sizes = np.abs(values)
     kept = sizes[sizes > 0]
     top = float(max(np.percentile(sizes, 99), np.percentile(kept, 90))) if kept.size else 0.0
-    return ScaledMap(values, top, signed)
+    return ScaledMap(values, top, signed, folded=not signed and bool((found < 0).any()))
 
 
 def _warn(text: str) -> None:

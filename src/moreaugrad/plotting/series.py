@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -30,7 +31,7 @@ def make_steps(drawn: ScaledMap) -> Panel:
     def draw(place: FigureBase) -> None:
         axes = place.subplots()
         _draw_steps(axes, drawn.values, np.arange(drawn.values.size + 1) - 0.5)
-        axes.set(xlabel="position", ylabel=_axis_name(drawn))
+        axes.set(xlabel="position", ylabel=drawn.name)
 
     return Panel(_WIDE, 2.7, draw)
 
@@ -53,7 +54,7 @@ def make_bars(drawn: ScaledMap, names: Sequence[str], row: Array | None = None) 
         for text in axes.get_yticklabels():
             text.set_parse_math(False)  # a dollar sign in a name is no formula
         axes.invert_yaxis()
-        axes.set(xlabel=_axis_name(drawn))
+        axes.set(xlabel=drawn.name)
         axes.set_title(note, fontsize=10, parse_math=False)
         axes.spines[["top", "right"]].set_visible(False)
 
@@ -89,13 +90,13 @@ def make_signal(drawn: ScaledMap, signal: Array | None = None) -> Panel:
     length = drawn.values.size
     peaks = _pool(drawn.values)
     edges = np.linspace(-0.5, length - 0.5, peaks.size + 1)
-    colours = ScaledMap(peaks, drawn.top, drawn.signed)
+    colours = replace(drawn, values=peaks)
 
     def draw(place: FigureBase) -> None:
         count = 1 if signal is None else 2
         *upper, lower = place.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
         _draw_steps(lower, peaks, edges)
-        lower.set(xlabel="sample", ylabel=_axis_name(drawn))
+        lower.set(xlabel="sample", ylabel=drawn.name)
         if signal is not None:
             _draw_wave(upper[0], signal, colours)
 
@@ -147,7 +148,3 @@ def _ink(background: str) -> str:
     """Black or white, whichever can be read on a colour."""
     red, green, blue = (int(background[i : i + 2], 16) for i in (1, 3, 5))
     return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 128 else "#ffffff"
-
-
-def _axis_name(drawn: ScaledMap) -> str:
-    return "map" if drawn.signed else "|map|"
