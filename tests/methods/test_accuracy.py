@@ -65,3 +65,17 @@ def test_the_default_keeps_the_same_share_of_any_network(kind, share, scale):
     options = {"groups": 10} if kind == "group_sparse_moreau" else {}
     found = mg.explain(lambda v: scale * v.flatten(1).sin().cumsum(1)[:, -2:], x, kind, budget=64, **options)
     assert float(found.kept) == pytest.approx(share, abs=1e-3)
+
+
+@pytest.mark.parametrize("samples", [6, 80, 100, 128, 130])
+@pytest.mark.parametrize("statistic", ["mean", "rms", "votes", "geometric"])
+def test_what_does_not_vary_is_known_exactly_however_it_is_divided(samples, statistic):
+    """A linear score has one gradient: parts of different lengths must not look like different gradients."""
+    a = torch.arange(10, dtype=torch.float64) - 4
+    x = torch.randn(2, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    smooth = mg.SmoothGrad(lambda v: v @ a, samples=samples, statistic=statistic)
+    solved = mg.MoreauGrad(lambda v: v @ a, 0, budget=samples, samples=2, statistic=statistic)
+    votes = mg.SparsifiedSmoothGrad(lambda v: v @ a, samples=samples)
+    for method in (smooth, solved, votes):
+        found = method.explain(x)
+        assert float(found.stderr.max()) <= 1e-12 * float(found.map.abs().max())

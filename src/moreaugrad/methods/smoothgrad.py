@@ -123,9 +123,9 @@ def average(call: Call, smoothing: Smoothing, of_copy: Callable[[Tensor], Tensor
     mean, weight = torch.zeros_like(call.x), 0.0
     square, parts = torch.zeros_like(call.x), 0
     for draw, size in _draws(call, smoothing):
-        found = _parts(call, replace(smoothing, samples=size, fixed=False), draw, of_copy)
-        for part in found:  # weighted by samples, so that a short last draw counts as what it is
-            share = size / len(found)
+        found, length = _parts(call, replace(smoothing, samples=size, fixed=False), draw, of_copy)
+        for place, part in enumerate(found):  # weighted by samples, so that a short last part counts as what it is
+            share = min(length, size - place * length)
             weight, before = weight + share, part - mean
             mean = mean + before * (share / weight)
             # without a graph: a square root has no derivative where nothing varies
@@ -157,16 +157,17 @@ def _draws(call: Call, smoothing: Smoothing) -> Iterator[tuple[int, int]]:
         call.watch(draw + 1, len(sizes), {})
 
 
-def _parts(call: Call, smoothing: Smoothing, draw: int, of_copy: Callable[[Tensor], Tensor]) -> Tensor:
-    """Means over parts of a draw; antithetic partners stay together, or parts would not be independent."""
+def _parts(call: Call, smoothing: Smoothing, draw: int, of_copy: Callable[[Tensor], Tensor]) -> tuple[Tensor, int]:
+    """Means over parts of a draw, and the copies in each, of which the last may have fewer.
+
+    Antithetic partners stay together, or parts would not be independent.
+    """
     samples = smoothing.samples
     size = part_size(samples, PARTS)
-    splits = -(-samples // size)
-    share = splits / samples  # a short last part counts as what it is, so that the mean is the draw's
-    means = call.x.new_empty(splits, *call.x.shape)
+    means = call.x.new_empty(-(-samples // size), *call.x.shape)
     for some, _, grad in call.smoothed(smoothing).each(call.x, draw, samples):
         # a few copies leave a GPU idle; elsewhere they take less memory
         pieces = of_copy(grad).split(size, 1) if grad.is_cuda else map(of_copy, grad.split(size, 1))
         for part, made in enumerate(pieces):
-            means[part, some] = made.sum(1) * share
-    return means
+            means[part, some] = made.mean(1)
+    return means, size

@@ -129,13 +129,10 @@ def mean_moments(grads: Float[Tensor, "n m *shape"], keep: int) -> Stack:
     return torch.stack([grads.mean(1), grads.square().mean(1), share], 1)
 
 
-def part_moments(grads: Float[Tensor, "n m *shape"], keep: int, size: int) -> Iterator[Stack]:
-    """The same over parts of `size` copies. A short last part counts as what it is: their mean is that of all."""
-    parts = grads.split(size, 1)
-    share = len(parts) / grads.shape[1]
-    for part in parts:
-        sums = part.sum(1), part.square().sum(1), _vote(part, keep).sum(1).to(part.dtype)
-        yield torch.stack(sums, 1) * share
+def part_moments(grads: Float[Tensor, "n m *shape"], keep: int, size: int) -> Iterator[tuple[Stack, int]]:
+    """The same over parts of `size` copies, the last of which may be shorter, with the number of copies in each."""
+    for part in grads.split(size, 1):
+        yield mean_moments(part, keep), part.shape[1]
 
 
 def _vote(grads: Float[Tensor, "n m *shape"], keep: int) -> Bool[Tensor, "n m *shape"]:

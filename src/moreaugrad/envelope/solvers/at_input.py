@@ -65,8 +65,8 @@ class AtInput:
         values = problem.x.new_empty(len(who))
         for some, value, grad in score.each(problem.x + delta, draw, size):
             values[some] = value.detach().mean(1)
-            for moments in part_moments(grad, keep, part):
-                sums.add(moments, size / -(-size // part), who[some])
+            for moments, copies in part_moments(grad, keep, part):
+                sums.add(moments, copies, who[some])
         return values
 
     def _run_once(self, problem: Envelope, delta: Images, watch: Watch) -> Solution:
