@@ -21,7 +21,7 @@ from moreaugrad import registry
 from moreaugrad.envelope.priors import take_prior
 
 OUTSIDE = Path(__file__).parent / "support" / "outside"
-MEMBERS = ("elastic_net", "input_times_gradient", "flatten_map", "largest_gap", "two_colours")
+MEMBERS = ("elastic_net", "input_times_gradient", "flatten_map", "largest_gap", "two_colours", "deviation")
 for each in MEMBERS:
     importlib.import_module(f"outside.{each}")
 X = torch.rand(2, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -143,6 +143,62 @@ def test_a_method_from_outside():
     torch.testing.assert_close(found, X * grad)
 
 
+NOISE = {"sigma": 0.3, "samples": 64}
+
+
+@pytest.fixture
+def deviation():
+    """What the statistic from outside must be: the square root of SmoothGrad's variance, which is another algorithm."""
+    return mg.SmoothGrad(network(), statistic="variance", **NOISE).attribute(X, 1).sqrt()
+
+
+def test_a_statistic_from_outside_under_every_method(deviation):
+    smooth = mg.SmoothGrad(network(), statistic="deviation", **NOISE).explain(X, 1)
+    torch.testing.assert_close(smooth.map, deviation, rtol=1e-7, atol=1e-10)
+    solved = {"rho": 0, "statistic": "deviation", "sigma": 0.3, "budget": 64}
+    dense = mg.MoreauGrad(network(), **solved).explain(X, 1)
+    assert torch.equal(dense.map, smooth.map)
+    sparse = mg.SparseMoreauGrad(network(), sparsity=0.25, **solved).explain(X, 1)
+    wanted = (dense.map - sparse.eta.view(-1, 1, 1, 1)).clamp_min(0)
+    torch.testing.assert_close(sparse.map, wanted, rtol=1e-12, atol=0)
+    assert sparse.kept.tolist() == pytest.approx([0.25, 0.25])
+    groups = mg.GroupSparseMoreauGrad(network(), sparsity=0.25, groups=2, **solved).explain(X, 1)
+    assert groups.kept.tolist() == pytest.approx([0.25, 0.25])
+    some = groups.map != 0
+    ratio = (groups.map / dense.map)[some]
+    assert 0 < float(ratio.min()) <= float(ratio.max()) < 1  # the whole group shrinks
+    assert mg.SparseMoreauGrad(network(), **{**solved, "rho": 0.2}).explain(X, 1).map.min() >= 0
+
+
+def test_a_statistic_from_outside_has_a_standard_error():
+    options = {"statistic": "deviation", "sigma": 0.3, "samples": 128}
+    found = [mg.SmoothGrad(network(), seed=seed, **options).explain(X[:1], 1) for seed in range(40)]
+    drawn, told = torch.stack([each.map for each in found]), torch.stack([each.stderr for each in found])
+    assert float(drawn.var(0).mean() / told.square().mean()) == pytest.approx(1, abs=0.25)
+
+
+@pytest.mark.parametrize("rho", [None, 0, 0.2], ids=["smoothgrad", "input", "solved"])
+def test_the_map_of_a_statistic_from_outside_can_be_differentiated(rho):
+    noise = {"smoothing": mg.Smoothing(sigma=0.3, samples=16, fixed=True), "statistic": "deviation"}
+    fixed = {"budget": 4000, "derivative": mg.Implicit(steps=60)}
+    method = (
+        mg.SmoothGrad(network(), mg.Smoothing(sigma=0.3, samples=16), statistic="deviation")
+        if rho is None
+        else mg.MoreauGrad(network(), rho, **noise, **fixed)
+    )
+    w = torch.randn(X.shape, dtype=X.dtype, generator=torch.Generator().manual_seed(1))
+    way = torch.randn(X.shape, dtype=X.dtype, generator=torch.Generator().manual_seed(2))
+    x = X.clone().requires_grad_()
+    (found,) = torch.autograd.grad((method.attribute(x, 1, create_graph=True) * w).sum(), x)
+    ends = [(method.attribute(X + side * 1e-4 * way, 1) * w).sum() for side in (1, -1)]
+    assert float((found * way).sum()) == pytest.approx(float(ends[0] - ends[1]) / 2e-4, rel=1e-3)
+
+
+def test_a_statistic_from_outside_leads_an_attack():
+    attack = mg.TopK(mg.SmoothGrad(network(), samples=8), 0.5, k=10, steps=3, slope="deviation")
+    assert (attack.perturb(X, 1).l2 <= 0.5 * (1 + 1e-6)).all()
+
+
 def test_an_attack_from_outside():
     attack = mg.ATTACKS["flatten_map"](mg.SmoothGrad(network(), samples=4), epsilon=0.5, steps=3)
     found = attack.perturb(X, 1)
@@ -176,8 +232,10 @@ def command(*arguments):
         "explain --method input_times_gradient",
         "explain --method moreau --prior elastic_net --eta 0.001 --budget 16",
         "attack --method smoothgrad --attack flatten_map --budget 4 --attack-budget 4 --steps 2",
+        "explain --statistic deviation --budget 16",
+        "attack --method smoothgrad --statistic deviation --budget 4 --attack-budget 4 --steps 2 --set slope=deviation",
     ],
-    ids=["method", "prior", "attack"],
+    ids=["method", "prior", "attack", "statistic", "statistic under attack"],
 )
 def test_members_reach_the_command_line(options, photo, tmp_path):
     first, *rest = options.split()
@@ -206,6 +264,8 @@ def test_members_are_listed(tmp_path):
         ("method", "plain", type("Plain", (), {}), TypeError, "must be a subclass of mg.Method, got Plain"),
         ("method", "empty", type("Empty", (mg.Method,), {}), TypeError, "Empty without compute"),
         ("attack", "plain", type("Plain", (), {}), TypeError, "must be a subclass of mg.Attack, got Plain"),
+        ("statistic", "three", 3, TypeError, "a statistic must be a function, got 3"),
+        ("statistic", "rms", len, ValueError, "must be free, got 'rms'"),
         ("metric", "three", 3, TypeError, "a metric must be a function, got 3"),
         ("model", "three", 3, TypeError, "a model must be a function, got 3"),
         ("prior", "l1", type("L1", (ElasticNet,), {}), ValueError, "must be free, got 'l1'.*choose another name"),

@@ -109,8 +109,8 @@ def explain(  # noqa: PLR0913
         show_progress: draw a progress bar; None: where somebody watches, after two seconds.
         eta: weight of the prior, for methods with one; a list gives one Explanation per value.
         sparsity: share of the map to keep, in (0, 1], instead of `eta`; a list gives one Explanation per value.
-        options: options of the method, and `noise_level`, `sigma`, `samples` of its smoothing. A method that has
-            presets takes `DEFAULT_PRESET` where no `preset` is given; the result says so.
+        options: options of the method, and `noise_level`, `sigma`, `samples` of its smoothing. The MoreauGrad family
+            takes a default preset where no `preset` is given, and the result says which; None: none.
 
     Returns:
         The Explanation of the batch; a list of them, one per value where `eta` or `sparsity` is a list, and one per

@@ -48,7 +48,7 @@ class CheckedOptions(type):
                     raise unknown_option(cls.__name__, name, known)
             added = expand_preset(cls, dict(zip(known, args)) | options)  # noqa: B905 - fewer are given
             try:
-                return super().__call__(*args, **options, **added)
+                return super().__call__(*args, **{**options, **added})  # None may be there for what is added
             except (TypeError, ValueError) as error:
                 _name_preset(error, options.get("preset"), added)
                 raise

@@ -70,8 +70,8 @@ class MoreauGrad(NoisyMethod):
             and are taken around the minimiser without a prior; the prior's prox then acts on them.
             `found.statistics` has the first four of every solve.
         tau: share of the entries that a noisy copy votes for.
-        preset: a name in `PRESETS`, which stands for several of these options: "published", as in the paper, which
-            are also the defaults above; or "robust", for maps that attacks move less. Options that are given win.
+        preset: a word for several of these options: "published", as in the paper and where no preset is given; or
+            "robust", for maps that attacks move less. Options that are given win over it.
         expanded: for copies by `dataclasses.replace`; leave it out.
         **further: `score`, `precision`, `compile` and `hessian_step`, as in `Method`.
 
