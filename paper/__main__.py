@@ -49,6 +49,7 @@ FIGURES = {
     "noise": Figure("how far random noise moves maps", rows=True),
     "intro": Figure("one photo, before and after an attack", photos=True),
     "fair": Figure("methods on equal terms", rows=True),
+    "frontier": Figure("how robust and how faithful sparse maps can be, by statistic and noise", rows=True),
     "accuracy": Figure("how well maps find what matters", rows=True),
     "solutions": Figure("whether the problem of a map has one solution", rows=True),
     "theory": Figure("the numbers behind the corrections to the theory"),

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from moreaugrad.batch import norm, spread
 from moreaugrad.envelope.priors import find_level, take_prior
-from moreaugrad.model.statistics import Stack
+from moreaugrad.model.statistics import Stack, count_votes
 from moreaugrad.types import (
     Counts,
     Images,
@@ -67,6 +67,13 @@ class Envelope:
     statistic: str = "mean"  # taken of the gradients around the solution, for the map and its standard error
     tau: float | None = None  # share of the entries that a gradient votes for; None: no moments are kept
     threshold: Envelope | None = None  # makes the map of that statistic, with rho = 1; None: the solution is the map
+
+    @property
+    def voted(self) -> int:
+        """How many entries of each gradient get a vote; 0 where no moments are kept."""
+        if self.tau is None:
+            return 0
+        return count_votes(self.tau, self.x[0].numel(), least=int(self.statistic != "votes"))
 
     def take(self, which: Int[Tensor, "k"]) -> Envelope:
         """The problems of some images."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from moreaugrad.envelope.derivative import Covariance, Derivative, Frozen, Sized, with_graph
 from moreaugrad.envelope.envelope import Envelope
 from moreaugrad.model.smoothing import SmoothedScore, antithetic
-from moreaugrad.model.statistics import Stack, count_votes, largest, partials
+from moreaugrad.model.statistics import Stack, largest, partials
 from moreaugrad.types import Images
 
 VOTES = 2  # the place of the votes among the moments
@@ -76,15 +76,14 @@ def _pull_by_noise(slope: Derivative, problem: Envelope, at: Images, weights: St
     score = replace(score, smoothing=replace(score.smoothing, fixed=False))  # a few fixed vectors are not enough
     way = slope if isinstance(slope, Covariance) else Covariance()
     draws = way.draws(replace(problem, score=score))
-    keep = None if problem.tau is None else count_votes(problem.tau, at[0].numel())
     found = torch.zeros_like(at)
     for _, draw in draws:
         noise = antithetic(tuple(at.shape[1:]), score.samples, score.seed, draw, at)
         for some, _, grad in score.each(at, draw, score.samples):
             first, second, votes = weights[some].unbind(1)
             value = first[:, None] * grad + second[:, None] * grad.square()
-            if keep is not None:
-                value = value + votes[:, None] * largest(grad.abs().flatten(2), keep).view_as(grad)
+            if problem.voted:
+                value = value + votes[:, None] * largest(grad.abs().flatten(2), problem.voted).view_as(grad)
             value = value.flatten(2).sum(2)
             centred = value - value.mean(1, keepdim=True)
             mean = torch.einsum("nm,m...->n...", centred, noise) / score.samples

@@ -18,7 +18,7 @@ from torch import Tensor
 from moreaugrad import validate
 from moreaugrad.model.inputs import Owners, Packing
 from moreaugrad.model.score import ClassScore, even_chunk
-from moreaugrad.model.statistics import Stack, count_votes, mean_moments
+from moreaugrad.model.statistics import Stack, mean_moments
 from moreaugrad.types import Images, PerImage
 
 
@@ -126,10 +126,12 @@ class SmoothedScore:
             values[some], grads[some] = value.mean(1), grad.mean(1)
         return values, grads
 
-    def value_and_moments(self, x: Images, draw: int, most: int | None, tau: float) -> tuple[PerImage, Stack]:
-        """As `value_and_grad`, with the mean of the squares and the votes beside the mean of the gradients."""
+    def value_and_moments(self, x: Images, draw: int, most: int | None, keep: int) -> tuple[PerImage, Stack]:
+        """As `value_and_grad`, with the mean of the squares and the votes beside the mean of the gradients.
+
+        A copy votes for the `keep` largest entries of its gradient.
+        """
         values, found = x.new_empty(len(x)), x.new_empty(len(x), 3, *x.shape[1:])
-        keep = count_votes(tau, x[0].numel())
         for some, value, grad in self.each(x, draw, most or self.samples):
             values[some], found[some] = value.mean(1), mean_moments(grad, keep)
         return values, found

@@ -113,9 +113,9 @@ def floor_share(share: float, entries: int) -> int:
     return math.floor(round(share * entries, 6))
 
 
-def count_votes(tau: float, entries: int) -> int:
-    """How many entries of a copy get a vote."""
-    found = floor_share(tau, entries)
+def count_votes(tau: float, entries: int, least: int = 0) -> int:
+    """How many entries of a copy get a vote; `least`: where the votes are not what the map is made of."""
+    found = max(least, floor_share(tau, entries))
     if found < 1:
         raise ValueError(
             f"tau must keep at least one entry, got tau={tau} of {entries} entries; take tau={1 / entries:.2g} or more"

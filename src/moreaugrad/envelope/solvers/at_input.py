@@ -12,7 +12,7 @@ from moreaugrad import validate
 from moreaugrad.batch import norm, relative_error
 from moreaugrad.envelope.envelope import Envelope, Solution
 from moreaugrad.model.smoothing import SmoothedScore, part_size
-from moreaugrad.model.statistics import MomentSums, count_votes, moment_pairs, part_moments, read_statistic
+from moreaugrad.model.statistics import MomentSums, moment_pairs, part_moments, read_statistic
 from moreaugrad.types import Images, Watch, ignore_progress
 
 DRAW = 128  # noise vectors held at a time
@@ -61,7 +61,7 @@ class AtInput:
     ) -> Tensor:
         """The mean score of each image over a draw, whose gradients go into the sums."""
         score = cast(SmoothedScore, problem.score)
-        keep, part = count_votes(cast(float, problem.tau), problem.x[0].numel()), part_size(size, PARTS)
+        keep, part = problem.voted, part_size(size, PARTS)
         values = problem.x.new_empty(len(who))
         for some, value, grad in score.each(problem.x + delta, draw, size):
             values[some] = value.detach().mean(1)

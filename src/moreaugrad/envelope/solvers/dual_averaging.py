@@ -178,7 +178,7 @@ class DualAveraging:
         if problem.tau is None:
             return problem.score.value_and_grad(problem.x + delta, t, most)[1], None
         score = cast(SmoothedScore, problem.score)
-        _, moment = score.value_and_moments(problem.x + delta, t, most, problem.tau)
+        _, moment = score.value_and_moments(problem.x + delta, t, most, problem.voted)
         return moment[:, 0], moment
 
     def _finish(self, problem: Envelope, state: State, steps: int, plan: Plan) -> Solution:

@@ -1,0 +1,179 @@
+"""Sparse and robust: how far attacks move each statistic of the gradients, against how well its maps explain.
+
+For every noise level and rho one set of gradients gives all statistics, each dense and soft-thresholded to a tenth and
+a twentieth of its entries. Several attacks, led by the slopes of different statistics, are made on each image, and the
+strongest counts for each statistic. The movement is divided by the distance between the maps of different images, so
+that maps which all look alike gain nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from moreaugrad.studies.resumable_csv import ResumableCsv, describe_study
+from paper.data import records
+from paper.data.datasets import Sample, sample
+from paper.data.records import Line
+from paper.figures.figure_cache import describe_run
+from paper.figures.frontier_rows import (
+    COLUMNS,
+    IDENTITY,
+    RELAXED,
+    SPARSE,
+    SPARSIFIED,
+    Block,
+    Setting,
+    Terms,
+    identify,
+)
+from paper.figures.study_runs import HESSIAN_STEP
+from paper.report import curve_plot, frontier_plot, frontier_tables
+from paper.settings import DATASETS, Settings
+
+NOISE = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
+RHOS = (0.0, 0.1, 0.3, 1.0)
+PUBLISHED = (Setting(0.1, 1.0, SPARSE), Setting(0.1, 0.0, SPARSIFIED))
+LEADERS = ("mean", "square", "log_square")
+EPSILONS = {"cifar10": (0.3, 1.0, 3.0), "tiny_imagenet": (1.0, 3.0, 10.0), "imagenet": (1.0, 3.0, 10.0)}
+SHARD = {"cifar10": 32, "tiny_imagenet": 16, "imagenet": 8}  # images of one shard
+
+FULL = Terms(  # for a large GPU
+    counts={"cifar10": 128, "tiny_imagenet": 64, "imagenet": 48},
+    settings=(*(Setting(noise, rho) for noise, rho in product(NOISE, RHOS)), *PUBLISHED),
+    epsilons=EPSILONS,
+    slopes=(*product(NOISE, LEADERS), (0.1, RELAXED)),
+    budget=1600,
+    attack_budget=64,
+    steps=8,
+    points=57,
+    block=8,
+    restarts=2,
+    precision=dict.fromkeys(DATASETS, "float16"),
+)
+SMALL = Terms(  # for a CPU: photos of 128 pixels, with changes that are as large per pixel as those of 224
+    counts={"cifar10": 8, "tiny_imagenet": 4, "imagenet": 8},
+    settings=(Setting(0.1, 0.0), Setting(0.2, 0.0), Setting(0.3, 0.0), Setting(0.1, 1.0), *PUBLISHED),
+    epsilons={"cifar10": (1.0, 3.0)} | dict.fromkeys(("tiny_imagenet", "imagenet"), (3 * 128 / 224, 10 * 128 / 224)),
+    slopes=(*product((0.1, 0.2), ("mean", "square")), (0.1, RELAXED)),
+    budget=384,
+    attack_budget=32,
+    steps=8,
+    points=21,
+    block=4,
+    sizes={"imagenet": 128},
+    precision={"cifar10": "bfloat16"},
+)
+QUICK = Terms(
+    counts={"cifar10": 2, "tiny_imagenet": 2, "imagenet": 2},
+    settings=(Setting(0.1, 0.0), Setting(0.2, 0.0), Setting(0.1, 1.0), *PUBLISHED),
+    epsilons={"cifar10": (3.0,)} | dict.fromkeys(("tiny_imagenet", "imagenet"), (3.0,)),
+    slopes=((0.1, "mean"), (0.1, "square"), (0.1, RELAXED)),
+    budget=16,
+    attack_budget=4,
+    steps=1,
+    points=5,
+    block=2,
+    sizes={"imagenet": 64},
+)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some images of one data set: what one run does in less than ten minutes on a large GPU."""
+
+    dataset: str
+    number: int  # from 1
+    images: range
+
+    def folder(self, settings: Settings) -> Path:
+        return settings.out / "studies" / f"frontier_{self.dataset}_{self.number}"
+
+
+def choose_terms(settings: Settings) -> Terms:
+    """By what the device can do in a reasonable time."""
+    if settings.quick:
+        return QUICK
+    return FULL if settings.place.type == "cuda" else SMALL
+
+
+def split_shards(datasets: tuple[str, ...], terms: Terms) -> list[Shard]:
+    found = []
+    for name in datasets:
+        starts = range(0, terms.counts[name], SHARD[name])
+        ends = (min(start + SHARD[name], terms.counts[name]) for start in starts)
+        found += [Shard(name, number, range(*ends_of)) for number, ends_of in enumerate(zip(starts, ends), 1)]
+    return found
+
+
+def make(settings: Settings) -> bool:
+    """Run or resume the shards, then write the tables and the picture of all rows that are there."""
+    terms = choose_terms(settings)
+    done = settings.redraw or _run(settings, terms)
+    rows = read_rows(settings)
+    if rows:
+        _write(rows, settings.out)
+    return done
+
+
+def _run(settings: Settings, terms: Terms) -> bool:
+    until = None if settings.minutes is None else time.monotonic() + 60 * settings.minutes
+    shards = split_shards(settings.datasets, terms)
+    return all(_run_shard(each, settings, terms, until) for each in shards if settings.shard in (None, each.number))
+
+
+def _run_shard(shard: Shard, settings: Settings, terms: Terms, until: float | None) -> bool:
+    """Measure what is missing of a shard, block by block; whether it is whole. Every run makes progress."""
+    folder = shard.folder(settings)
+    if settings.restart and folder.is_dir():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    size = (terms.sizes or {}).get(shard.dataset)
+    found = sample(shard.dataset, settings, shard.images.stop, size=size)
+    file = open_rows(folder)
+    describe_study(folder / "study.json", _describe(shard, found, settings, terms), describe_run("frontier", settings), file.path)
+    starts = range(shard.images.start, shard.images.stop, terms.block)
+    blocks = [slice(start, min(start + terms.block, shard.images.stop)) for start in starts]
+    _, done = file.resume(identify(found, some, terms) for some in blocks)
+    for number, some in enumerate(blocks[done:]):
+        if number and until is not None and time.monotonic() >= until:
+            return False
+        began = time.monotonic()
+        file.append(Block(found, some, terms, HESSIAN_STEP[shard.dataset]).measure())
+        print(f"{folder.name}: images to {some.stop} of {shard.images.stop}, {time.monotonic() - began:.0f} s", flush=True)
+    return True
+
+
+def open_rows(folder: Path) -> ResumableCsv:
+    return ResumableCsv(folder / "rows.csv", COLUMNS, IDENTITY, hint="name another --out, or start over with --restart")
+
+
+def _describe(shard: Shard, found: Sample, settings: Settings, terms: Terms) -> dict[str, Any]:
+    """What must be the same for a shard to be resumed."""
+    name = shard.dataset
+    known = {key: value for key, value in asdict(terms).items() if key not in ("counts", "epsilons", "sizes")}
+    known |= {"epsilons": terms.epsilons[name], "size": (terms.sizes or {}).get(name)}
+    known |= {"precision": (terms.precision or {}).get(name), "hessian_step": HESSIAN_STEP[name]}
+    images = {"first": shard.images.start, "stop": shard.images.stop, "digest": found.digest}
+    return {"dataset": name, "model": settings.model(name), "images": images, "device": settings.place.type, **known}
+
+
+def read_rows(settings: Settings) -> list[Line]:
+    """The rows of every shard that is there, with the name of their data set."""
+    found: list[Line] = []
+    for name in DATASETS:
+        for folder in sorted((settings.out / "studies").glob(f"frontier_{name}_*")):
+            found += [{"dataset": name} | row for row in open_rows(folder).read()]
+    return found
+
+
+def _write(rows: list[Line], out: Path) -> None:
+    lines = frontier_tables.summarise(rows)
+    records.write(out / "frontier.csv", lines, frontier_tables.COLUMNS)
+    records.write(out / "frontier_goal.csv", frontier_tables.compare(rows), frontier_tables.GOAL)
+    records.write(out / "frontier_attacks.csv", frontier_tables.rank_attacks(rows), frontier_tables.ATTACKS)
+    curve_plot.save(frontier_plot.draw(lines), out / "frontier.png")
