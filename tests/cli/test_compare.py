@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from moreaugrad import METHODS
+from moreaugrad.methods import DEFAULT_PRESET, PRESETS
 
 LINEAR = ["--model", "own_small:Linear"]
 
@@ -39,6 +40,26 @@ def test_a_comparison_does_not_hide_what_was_asked_wrongly(folder, run, argument
     code, _, err = run("compare", "a.png", *LINEAR, *arguments.split())
     assert code == 2
     assert words in err
+
+
+def test_compare_shows_one_method_with_several_presets(folder, run):
+    names = ["gradient", "sparse_moreau", *(f"sparse_moreau:{name}" for name in PRESETS)]
+    code, out, err = run("compare", "a.png", *LINEAR, "--budget", "64", "--methods", ",".join(names))
+    assert (code, err) == (0, "")
+    lines = out.splitlines()[:-1]
+    assert [line.split(": ")[0] for line in lines] == names
+    for line, preset in zip(lines[1:], [DEFAULT_PRESET, *PRESETS], strict=True):
+        assert f"preset {preset}" in line
+
+
+def test_one_preset_is_for_all_methods_that_have_some_and_are_not_named_with_another(folder, run):
+    names = "gradient,moreau,sparse_moreau:published"
+    code, out, _ = run("compare", "a.png", *LINEAR, "--budget", "64", "--methods", names, "--preset", "robust")
+    gradient, moreau, sparse, _ = out.splitlines()
+    assert code == 0
+    assert "preset" not in gradient
+    assert "preset robust" in moreau
+    assert "preset published" in sparse
 
 
 @pytest.mark.slow

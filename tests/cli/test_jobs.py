@@ -13,6 +13,7 @@ from PIL import Image
 
 from moreaugrad.api import Explainer
 from moreaugrad.cli.jobs import describe_run
+from moreaugrad.methods import PRESETS
 from moreaugrad.models.custom import as_classifier
 
 LINEAR = ["--model", "own_small:Linear"]
@@ -70,6 +71,25 @@ def test_a_file_is_known_by_its_place_and_its_content(folder, run):
         Path(place).rename(f"moved/{place}")
     os.chdir("moved")
     assert "1 of 1 are done already" in run("explain", "x", *LINEAR, "--method", "gradient")[1]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_and_its_options_are_the_same_run(preset):
+    classifier = as_classifier(small_network.Linear().eval())
+    given = [{"preset": preset}, {"preset": None, **PRESETS[preset]}]
+    one, other = (describe_run(Explainer(classifier, "sparse_moreau", each)) for each in given)
+    assert json.dumps(one) == json.dumps(other)
+
+
+def test_the_mean_is_the_same_run_as_in_versions_without_statistics():
+    """So that a folder from such a version is resumed; any other statistic is another run."""
+    classifier = as_classifier(small_network.Linear().eval())
+
+    def options(**given):
+        return describe_run(Explainer(classifier, "sparse_moreau", {"preset": "published", **given}))["options"]
+
+    assert not {"statistic", "tau", "preset"} & set(options())
+    assert options(statistic="votes") | {"statistic": "votes", "tau": 0.1} == options(statistic="votes")
 
 
 def test_a_changed_mask_network_is_another_option(folder):

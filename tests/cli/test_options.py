@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from moreaugrad.cli.command import expand_options, option, parse_setting
 from moreaugrad.cli.options import MethodOptions
+from moreaugrad.methods import DEFAULT_PRESET, PRESETS
 
 HEAVY = ("torch", "torchvision", "timm", "captum", "matplotlib", "skimage", "scipy", "numpy")
 SMALL = ["--model", "own_small:Linear", "--budget", "16"]
@@ -140,3 +141,33 @@ def test_lists_and_help_import_nothing_heavy(arguments):
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert found.stderr == "[]"
+
+
+@pytest.mark.parametrize(
+    ("typed", "options", "preset"),
+    [
+        ("", PRESETS[DEFAULT_PRESET], DEFAULT_PRESET),
+        *((f"--preset {name}", options, name) for name, options in PRESETS.items()),
+        ("--preset published --statistic votes --tau 0.2", {"statistic": "votes", "tau": 0.2}, "published"),
+        ("--preset published --rho 0 --noise-level 0.3", {"rho": 0.0, "noise_level": 0.3}, "published"),
+        ("--method smoothgrad --statistic rms", {"statistic": "rms"}, None),
+        ("--method smoothgrad --statistic variance", {"statistic": "variance"}, None),
+    ],
+)
+def test_statistics_and_presets_reach_the_method(folder, run, typed, options, preset):
+    small = SMALL[:2] if "smoothgrad" in typed else SMALL
+    code, out, _ = run("explain", "a.png", *small, *typed.split(), "--json", "--no-pictures")
+    line = json.loads(out)
+    assert code == 0
+    assert line["options"] | options == line["options"]
+    assert line.get("preset", "None").split(" ")[0] == str(preset)
+    assert line["options"].get("preset") == preset
+
+
+def test_explain_says_which_preset_it_took(folder, run):
+    for name in PRESETS:
+        _, out, _ = run("explain", "a.png", *SMALL, "--preset", name)
+        assert f"preset {name}" in out
+        assert f'"preset":"{name}"' in Path("maps/index.html").read_text()
+    _, out, _ = run("explain", "a.png", *SMALL, "--preset", "published", "--statistic", "votes", "--no-pictures")
+    assert "preset published with statistic=votes" in out
