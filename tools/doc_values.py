@@ -20,7 +20,7 @@ from typing import Any
 import moreaugrad as mg
 from benchmarks import quality as quality_benchmark
 from benchmarks import seeds as seeds_benchmark
-from moreaugrad.methods import QUALITY
+from moreaugrad.methods import DEFAULT_PRESET, PRESETS, QUALITY
 from moreaugrad.wording import KNOWN
 
 ROOT = Path(__file__).parents[1]
@@ -38,9 +38,22 @@ Values = dict[str, Any]
 
 
 def collect_values() -> dict[str, Values]:
-    topics = (project, sparsity, seeds, budgets, modes, derivative, certificates, votes, search, training, masks)
-    speed = (options, precision, quality, throughput, cpu, captum)
-    return {topic.__name__: topic() for topic in (*topics, *speed)}
+    topics = (
+        project,
+        sparsity,
+        seeds,
+        budgets,
+        presets,
+        modes,
+        derivative,
+        certificates,
+        votes,
+        search,
+        training,
+        masks,
+    )
+    more = (search, training, masks, options, precision, quality, throughput, cpu, captum)
+    return {topic.__name__: topic() for topic in (*topics, *more)}
 
 
 @cache
@@ -102,6 +115,15 @@ def seeds() -> Values:
 def budgets() -> Values:
     own = {"relex": mg.Relex, "fgvis": mg.FGVis, "perturbation": mg.MeaningfulPerturbation}
     return {**QUALITY, "rho": default(mg.MoreauGrad, "rho"), **{key: default(own[key], "budget") for key in own}}
+
+
+def presets() -> Values:
+    """The options of each preset."""
+    rows = [
+        f"| `{name}` | " + " | ".join(f"`{key}={value!r}`" for key, value in preset.items()) + " |"
+        for name, preset in PRESETS.items()
+    ]
+    return {"table": "\n".join(rows), "default": DEFAULT_PRESET}
 
 
 def modes() -> Values:

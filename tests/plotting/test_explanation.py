@@ -34,6 +34,25 @@ KINDS = {  # shape of one input, options of show, whether the input itself is dr
 }
 
 
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_map_that_is_never_negative_has_colours_and_a_legend_for_one_sign(signed):
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.Softplus(), torch.nn.Flatten(), torch.nn.Linear(784, 3)
+    )
+    x = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    options = {"rho": 0, "budget": 32, "sparsity": 0.3}
+    made = {name: mg.SparseMoreauGrad(net.eval(), statistic=name, **options) for name in ("mean", "rms", "votes")}
+    made["geometric"] = mg.GroupSparseMoreauGrad(net, groups=4, statistic="geometric", **options)
+    made["sparsified"] = mg.SparsifiedSmoothGrad(net, samples=32)
+    for name, method in made.items():
+        figure = method.explain(x, 1).show(signed=signed)
+        shown, bar = figure.axes[1].images[0], figure.axes[-1]
+        low, high = shown.get_clim()
+        assert high > 0
+        assert low == (-high if signed and name == "mean" else 0)
+        assert bar.get_ylabel().startswith("|map|" if not signed and name == "mean" else "map,")
+
+
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
