@@ -10,6 +10,7 @@ import moreaugrad as mg
 
 X = torch.randn(2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 W = torch.randn(2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+PAIRS = mg.Group(torch.tensor([0, 0, 1, 1, 2, 2]))
 FIXED = mg.Smoothing(sigma=0.4, samples=32, fixed=True)
 
 
@@ -29,9 +30,11 @@ def pull(method, x, w):
 
 @pytest.mark.parametrize("statistic", ["rms", "geometric", "square", "log_square"])
 @pytest.mark.parametrize("rho", [0, 0.3])
-@pytest.mark.parametrize("prior", [{}, {"prior": "l1", "eta": 0.02}, {"prior": mg.Group(2), "eta": 0.02}], ids=str)
+@pytest.mark.parametrize(
+    "prior", [{}, {"prior": "l1", "eta": 0.02}, {"prior": PAIRS, "eta": 0.02}], ids=["none", "l1", "pairs"]
+)
 def test_the_derivative_on_fixed_noise_is_that_of_finite_differences(statistic, rho, prior):
-    options = {"smoothing": FIXED, "tau": 0.4, "budget": 32 * 200, "derivative": mg.Implicit(steps=40), **prior}
+    options = {"smoothing": FIXED, "tau": 0.4, "budget": 32 * 80, "derivative": mg.Implicit(steps=40), **prior}
     method = mg.MoreauGrad(network(), rho, statistic=statistic, **options)
     found = pull(method, X, W)
     for seed in (3, 4):
@@ -52,13 +55,14 @@ def quadratic(v):
     return v.square().sum(1) / 2
 
 
-@pytest.mark.parametrize("sigma", [0.5, 1.0])
-def test_votes_and_their_derivative_are_those_of_a_closed_form(sigma):
+def test_votes_and_their_derivative_are_those_of_a_closed_form():
+    sigma = 0.5
     x = torch.tensor([[0.6, 0.2], [-0.3, 0.5], [0.1, -0.9]], dtype=torch.float64)
     leaf = x.clone().requires_grad_()
     wanted = share_of_first(leaf, sigma)
     (slope,) = torch.autograd.grad(wanted.sum(), leaf)
-    samples = 20000
+    wanted = wanted.detach()
+    samples = 2048
     derivative = mg.Covariance(samples=samples)
     solved = mg.MoreauGrad(quadratic, 0, statistic="votes", tau=0.5, sigma=sigma, budget=samples, derivative=derivative)
     smooth = mg.SmoothGrad(quadratic, statistic="votes", tau=0.5, sigma=sigma, samples=samples)
@@ -66,9 +70,11 @@ def test_votes_and_their_derivative_are_those_of_a_closed_form(sigma):
     for method in (solved, smooth):
         at = x.clone().requires_grad_()
         map_ = method.attribute(at, create_graph=True)
-        torch.testing.assert_close(map_.sum(1), torch.ones(3, dtype=x.dtype), rtol=1e-12, atol=0)  # one vote each
-        assert float((map_[:, 0] - wanted).abs().max()) < 5 * 0.5 / math.sqrt(samples)
+        torch.testing.assert_close(
+            map_.detach().sum(1), torch.ones(3, dtype=x.dtype), rtol=1e-12, atol=0
+        )  # one vote each
+        assert float((map_[:, 0].detach() - wanted).abs().max()) < 5 * 0.5 / math.sqrt(samples)
         (found,) = torch.autograd.grad((map_ * first).sum(), at)
         # an estimate of Stein's identity has a standard error of about half of 1 / (sigma sqrt(samples))
         assert float((found - slope).abs().max()) < 5 * 0.5 / (sigma * math.sqrt(samples))
-    assert float(slope.abs().min()) > 0.05
+    assert float(slope.abs().amax(1).min()) > 2 * 5 * 0.5 / (sigma * math.sqrt(samples))

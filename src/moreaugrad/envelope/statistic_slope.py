@@ -1,7 +1,7 @@
 """The derivative of a statistic of gradients under noise, such as their root mean square or their votes.
 
-With the moments m = E(g, g^2, vote) at y = x + delta and a cotangent w of the statistic s, each entry of s depends on
-its own moments alone, so w pulls back to weights a_j = w ds/dm_j on them, and these to y:
+With the moments m = E(g, g^2, vote) at y = x + delta and a cotangent w of the statistic s, w pulls back to weights
+a_j = w ds/dm_j on the moments, and these to y:
     first and second:  E[H(z) (a_1 + 2 a_2 g(z))], H the Hessian of the score at y + z;
     votes, and all of them where second derivatives are not wanted:  E[(<a, m(z)> - mean) z] / sigma^2  (Stein).
 Votes jump, but their mean over Gaussian noise is smooth, and Stein's identity is its derivative. Where the solution
@@ -27,7 +27,7 @@ VOTES = 2  # the place of the votes among the moments
 
 def pull_statistic(slope: Derivative, problem: Envelope, delta: Images, moments: Stack, w: Images) -> Images:
     """d loss/dx from w = d loss/d statistic, at the solution delta, where the gradients have these moments."""
-    weights = partials(problem.statistic, moments) * w[:, None]
+    weights = partials(problem.statistic, moments, w)
     at = problem.x + delta
     noisy = isinstance(problem.score, SmoothedScore)
     smooth = weights[:, :VOTES] if slope.second_order or not noisy else torch.zeros_like(weights[:, :VOTES])

@@ -90,11 +90,15 @@ def read_statistic(name: str, stack: Stack) -> Images:
     return found
 
 
-def partials(name: str, stack: Stack) -> Stack:
-    """The derivative of each entry of a statistic by its own three means."""
+def partials(name: str, stack: Stack, weights: Images | None = None) -> Stack:
+    """The derivative of the sum of a statistic by the means, where each entry counts with its weight; None: all alike.
+
+    Of a statistic whose entries depend on their own means alone, it is the derivative of each.
+    """
     with torch.enable_grad():
         leaf = stack.detach().requires_grad_()
-        (found,) = torch.autograd.grad(read_statistic(name, leaf).sum(), leaf)
+        found = read_statistic(name, leaf)
+        (found,) = torch.autograd.grad(found, leaf, torch.ones_like(found) if weights is None else weights)
     return torch.nan_to_num(found, 0.0, 0.0, 0.0)
 
 
