@@ -88,6 +88,7 @@ from .metrics.sparsity import hoyer as hoyer
 from .metrics.sparsity import nonzero_share as nonzero_share
 from .metrics.summary import Summary as Summary
 from .metrics.summary import summary as summary
+from .model import STATISTICS as STATISTICS
 from .model.bounded import Clipped as Clipped
 from .model.bounded import Odds as Odds
 from .model.bounded import Votes as Votes
@@ -96,7 +97,6 @@ from .model.lipschitz_bounds import lipschitz_bounds as lipschitz_bounds
 from .model.prepared import Prepared as Prepared
 from .model.prepared import prepare as prepare
 from .model.smoothing import Smoothing as Smoothing
-from .model.statistics import STATISTICS as STATISTICS
 from .model.statistics import Moments as Moments
 from .model.surgery import with_softplus as with_softplus
 from .models import MODELS as MODELS

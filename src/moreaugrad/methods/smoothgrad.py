@@ -20,10 +20,10 @@ from moreaugrad.envelope.priors import Zero
 from moreaugrad.envelope.solvers.at_input import PARTS, AtInput, split_draws
 from moreaugrad.envelope.statistic_slope import pull_statistic
 from moreaugrad.methods.base import Call, NoisyMethod
-from moreaugrad.model import VARIANCE
+from moreaugrad.model import STATISTICS, VARIANCE
 from moreaugrad.model.hessian import Given
 from moreaugrad.model.smoothing import Smoothing, part_size
-from moreaugrad.model.statistics import STATISTICS, read_statistic
+from moreaugrad.model.statistics import read_statistic
 from moreaugrad.results import Explanation
 from moreaugrad.types import Images
 

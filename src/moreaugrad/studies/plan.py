@@ -14,7 +14,7 @@ from moreaugrad.attacks import ATTACKS
 from moreaugrad.attacks.base import check_epsilon
 from moreaugrad.methods.options import plain
 from moreaugrad.metrics.maps import require_boolean
-from moreaugrad.model.statistics import STATISTICS
+from moreaugrad.model import STATISTICS
 from moreaugrad.studies.setup import BudgetedMethod, find_metric, needs_derivative, parse_mode
 
 DISTANCE = "normalised_distance"  # names the strongest mode

@@ -19,8 +19,8 @@ from moreaugrad.attacks.base import Attack, predict_logits
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.options import describe_options
+from moreaugrad.model import STATISTICS
 from moreaugrad.model.prepared import prepare
-from moreaugrad.model.statistics import STATISTICS
 from moreaugrad.studies.plan import EXACT, FLOOR, NO_DERIVATIVE, STRONGEST, TRANSFER, Cell, Study
 from moreaugrad.studies.resumable_csv import Row, format_value
 from moreaugrad.studies.setup import compare_maps, is_valid, make_attack

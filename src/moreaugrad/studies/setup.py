@@ -22,7 +22,7 @@ from moreaugrad.methods import METHODS
 from moreaugrad.methods.base import Method
 from moreaugrad.methods.options import make_method, option_names, takes_option
 from moreaugrad.metrics import METRICS, Metric
-from moreaugrad.model.statistics import STATISTICS
+from moreaugrad.model import STATISTICS
 from moreaugrad.registry import unknown
 from moreaugrad.types import Flags, PerImage
 
