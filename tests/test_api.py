@@ -87,7 +87,7 @@ def test_the_network_is_left_as_it_was(picture):
         ({"method": "sparse_morau"}, "Did you mean 'sparse_moreau'"),
         ({"target": 3}, "below 3"),
         ({"target": [0, 1]}, "2 targets for 1 images"),
-        ({"rho": -1}, "rho must be a positive"),
+        ({"rho": -1}, "rho must be a finite number >= 0"),
         ({"eta": 0.1, "sparsity": 0.1}, "exclude each other"),
         ({"noise": 0.1}, "an option of sparse_moreau must be one of .* Did you mean 'noise_level'"),
         ({"method": "gradient", "rho": 1.0}, "an option of gradient must be one of"),

@@ -77,7 +77,7 @@ def test_folders_are_read_but_never_their_results(folder, run, out):
         (["--model", "own_small:Nothing"], "AttributeError"),
         ([*LINEAR, "--target", "doog"], "Did you mean 'dog'"),
         ([*LINEAR, "--target", "7"], "target must be below 3"),
-        ([*LINEAR, "--rho", "0"], "rho must be a positive"),
+        ([*LINEAR, "--rho", "-1"], "rho must be a finite number >= 0"),
         ([*LINEAR, "--eta", "-1"], "eta must be a finite number >= 0"),
         ([*LINEAR, "--eta", "1", "--sparsity", "0.1"], "exclude each other"),
         ([*LINEAR, "--sparsity", "5"], "sparsity must be in"),
