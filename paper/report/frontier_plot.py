@@ -39,7 +39,9 @@ def draw(lines: Lines) -> Figure:
         mine = [line for line in mine if line["epsilon"] == largest]
         for axes, measure in zip(row, EXPLAIN, strict=True):
             _draw_panel(axes, mine, measure)
-            axes.set_title(f"{names.dataset(dataset)}, change of l2 norm {largest:.3g}, {mine[0]['n']} images", fontsize=9)
+            axes.set_title(
+                f"{names.dataset(dataset)}, change of l2 norm {largest:.3g}, {mine[0]['n']} images", fontsize=9
+            )
         row[0].set_ylabel("moved, as a share of chance\n(lower is more robust)", fontsize=9)
     for axes, label in zip(places[-1], EXPLAIN.values(), strict=True):
         axes.set_xlabel(label, fontsize=9)

@@ -40,7 +40,7 @@ def strongest(row: Row) -> float:
 def summarise(rows: Sequence[Row]) -> list[Line]:
     """One line per map and size of the attack: means over the images with 95 % intervals."""
     found = []
-    for key, some in group_rows(rows, GROUP).items():
+    for key, some in group_rows(_attacked(rows), GROUP).items():
         chance = float(np.mean([row["other"] for row in some]))
         given = {
             "moved": [strongest(row) / chance for row in some],
@@ -55,33 +55,34 @@ def summarise(rows: Sequence[Row]) -> list[Line]:
     return found
 
 
+def _attacked(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["epsilon"] > 0]
+
+
 def compare(rows: Sequence[Row]) -> list[Line]:
     """Every map with a tenth of the entries against the two published ones, image by image.
 
-    `ratio`: how far it is moved, over how far the other is; insertion and deletion: its own minus the other's.
+    `ratio`: how far it is moved, over how far the other is; insertion and deletion: its own minus the other's, over
+    the images that were not attacked too.
     """
     some = [row for row in rows if row["share"] == AIM]
-    by_map = {key: _by_image(rows) for key, rows in group_rows(some, GROUP).items()}
     found = []
-    for key, mine in by_map.items():
-        one = dict(zip(GROUP, key, strict=True))
-        for name, other in _published(by_map, one):
-            if other is mine:
-                continue
-            for over, keys in _halves(mine, other):
-                shared = one | {"over": over, "other": name, "n": len(keys)}
-                found += [shared | line for line in _difference(mine, other, keys)]
+    for measure, names, of in (("ratio", GROUP, _attacked(some)), ("faithfulness", MAP, some)):
+        by_map = {key: {row["key"]: row for row in each} for key, each in group_rows(of, names).items()}
+        for key, mine in by_map.items():
+            one = dict(zip(names, key, strict=True))
+            for name, other in _published(by_map, names, one):
+                for over, keys in _halves(mine, other):
+                    shared = one | {"over": over, "other": name, "n": len(keys)}
+                    lines = _ratio if measure == "ratio" else _difference
+                    found += [shared | line for line in lines(mine, other, keys)] if keys and mine is not other else []
     return found
 
 
-def _by_image(rows: Sequence[Row]) -> dict[str, Row]:
-    return {row["key"]: row for row in rows}
-
-
-def _published(by_map: Mapping[Any, Any], one: Line) -> Iterator[tuple[str, dict[str, Row]]]:
+def _published(by_map: Mapping[Any, Any], names: Sequence[str], one: Line) -> Iterator[tuple[str, dict[str, Row]]]:
     for key, rows in by_map.items():
-        other = dict(zip(GROUP, key, strict=True))
-        same = all(other[name] == one[name] for name in ("dataset", "epsilon"))
+        other = dict(zip(names, key, strict=True))
+        same = all(other.get(name) == one.get(name) for name in ("dataset", "epsilon"))
         if same and other["method"] in (SPARSE, SPARSIFIED):
             yield other["method"], rows
 
@@ -94,11 +95,12 @@ def _halves(mine: Mapping[str, Row], other: Mapping[str, Row]) -> Iterator[tuple
         yield name, [key for key in keys if mine[key]["image"] % 2 == half]
 
 
-def _difference(mine: Mapping[str, Row], other: Mapping[str, Row], keys: Sequence[str]) -> Iterator[Line]:
-    if not keys:
-        return
+def _ratio(mine: Mapping[str, Row], other: Mapping[str, Row], keys: Sequence[str]) -> Iterator[Line]:
     pair = [[(strongest(each[key]), each[key]["other"]) for key in keys] for each in (mine, other)]
     yield {"measure": "ratio"} | ratio(*(np.array(each) for each in pair))
+
+
+def _difference(mine: Mapping[str, Row], other: Mapping[str, Row], keys: Sequence[str]) -> Iterator[Line]:
     for name in ("insertion", "deletion"):
         of = statistics([mine[key][name] - other[key][name] for key in keys])
         yield {"measure": name} | {end: of[end] for end in MIDDLE}
@@ -124,13 +126,15 @@ def _moved(pairs: Values) -> Values:
 def rank_attacks(rows: Sequence[Row]) -> list[Line]:
     """Which slope went farthest on how many of the images, and how far each went on average, over chance."""
     found = []
-    for key, some in group_rows(rows, GROUP).items():
+    for key, some in group_rows(_attacked(rows), GROUP).items():
         chance = float(np.mean([row["other"] for row in some]))
         line: Line = dict(zip(GROUP, key, strict=True)) | {"n": len(some)}
         known = [slope for slope in SLOPES if all(row[f"moved_{slope}"] is not None for row in some)]
         for slope in known:
             reached = [row[f"moved_{slope}"] for row in some]
             line[f"reached_{slope}"] = float(np.mean(reached)) / chance
-            line[f"won_{slope}"] = float(np.mean([far == strongest(row) for far, row in zip(reached, some, strict=True)]))
+            line[f"won_{slope}"] = float(
+                np.mean([far == strongest(row) for far, row in zip(reached, some, strict=True)])
+            )
         found.append(line)
     return found
