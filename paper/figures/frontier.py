@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -35,6 +36,7 @@ from paper.figures.study_runs import HESSIAN_STEP
 from paper.report import curve_plot, frontier_plot, frontier_tables
 from paper.settings import DATASETS, Settings
 
+CLEAN = "frontier_clean"
 NOISE = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 RHOS = (0.0, 0.1, 0.3, 1.0)
 PUBLISHED = (Setting(0.1, 1.0, SPARSE), Setting(0.1, 0.0, SPARSIFIED))
@@ -44,6 +46,7 @@ SHARD = {"cifar10": 32, "tiny_imagenet": 16, "imagenet": 8}  # images of one sha
 
 FULL = Terms(  # for a large GPU
     counts={"cifar10": 128, "tiny_imagenet": 64, "imagenet": 48},
+    clean={"cifar10": 128, "tiny_imagenet": 64, "imagenet": 48},
     settings=(*(Setting(noise, rho) for noise, rho in product(NOISE, RHOS)), *PUBLISHED),
     epsilons=EPSILONS,
     slopes=(*product(NOISE, LEADERS), (0.1, RELAXED)),
@@ -57,6 +60,7 @@ FULL = Terms(  # for a large GPU
 )
 SMALL = Terms(  # for a CPU: photos of 128 pixels, with changes that are as large per pixel as those of 224
     counts={"cifar10": 8, "tiny_imagenet": 4, "imagenet": 8},
+    clean={"cifar10": 24, "tiny_imagenet": 24, "imagenet": 24},
     settings=(Setting(0.1, 0.0), Setting(0.2, 0.0), Setting(0.3, 0.0), Setting(0.1, 1.0), *PUBLISHED),
     epsilons={"cifar10": (1.0, 3.0)} | dict.fromkeys(("tiny_imagenet", "imagenet"), (3 * 128 / 224, 10 * 128 / 224)),
     slopes=(*product((0.1, 0.2), ("mean", "square")), (0.1, RELAXED)),
@@ -70,6 +74,7 @@ SMALL = Terms(  # for a CPU: photos of 128 pixels, with changes that are as larg
 )
 QUICK = Terms(
     counts={"cifar10": 2, "tiny_imagenet": 2, "imagenet": 2},
+    clean={"cifar10": 2, "tiny_imagenet": 2, "imagenet": 2},
     settings=(Setting(0.1, 0.0), Setting(0.2, 0.0), Setting(0.1, 1.0), *PUBLISHED),
     epsilons={"cifar10": (3.0,)} | dict.fromkeys(("tiny_imagenet", "imagenet"), (3.0,)),
     slopes=((0.1, "mean"), (0.1, "square"), (0.1, RELAXED)),
@@ -89,9 +94,11 @@ class Shard:
     dataset: str
     number: int  # from 1
     images: range
+    terms: Terms
+    name: str = "frontier"
 
     def folder(self, settings: Settings) -> Path:
-        return settings.out / "studies" / f"frontier_{self.dataset}_{self.number}"
+        return settings.out / "studies" / f"{self.name}_{self.dataset}_{self.number}"
 
 
 def choose_terms(settings: Settings) -> Terms:
@@ -102,12 +109,19 @@ def choose_terms(settings: Settings) -> Terms:
 
 
 def split_shards(datasets: tuple[str, ...], terms: Terms) -> list[Shard]:
+    """Images that are attacked, then further ones that are not."""
     found = []
     for name in datasets:
-        starts = range(0, terms.counts[name], SHARD[name])
-        ends = (min(start + SHARD[name], terms.counts[name]) for start in starts)
-        found += [Shard(name, number, range(*ends_of)) for number, ends_of in enumerate(zip(starts, ends), 1)]
+        first, stop = terms.counts[name], terms.counts[name] + terms.clean[name]
+        found += [Shard(name, *piece, terms) for piece in _pieces(0, first, SHARD[name])]
+        rest = terms.without_attacks()
+        found += [Shard(name, *piece, rest, CLEAN) for piece in _pieces(first, stop, 4 * SHARD[name])]
     return found
+
+
+def _pieces(first: int, stop: int, size: int) -> Iterator[tuple[int, range]]:
+    """Numbered from 1."""
+    return enumerate((range(start, min(start + size, stop)) for start in range(first, stop, size)), 1)
 
 
 def make(settings: Settings) -> bool:
@@ -123,19 +137,21 @@ def make(settings: Settings) -> bool:
 def _run(settings: Settings, terms: Terms) -> bool:
     until = None if settings.minutes is None else time.monotonic() + 60 * settings.minutes
     shards = split_shards(settings.datasets, terms)
-    return all(_run_shard(each, settings, terms, until) for each in shards if settings.shard in (None, each.number))
+    return all(_run_shard(each, settings, until) for each in shards if settings.shard in (None, each.number))
 
 
-def _run_shard(shard: Shard, settings: Settings, terms: Terms, until: float | None) -> bool:
+def _run_shard(shard: Shard, settings: Settings, until: float | None) -> bool:
     """Measure what is missing of a shard, block by block; whether it is whole. Every run makes progress."""
-    folder = shard.folder(settings)
+    folder, terms = shard.folder(settings), shard.terms
     if settings.restart and folder.is_dir():
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     size = (terms.sizes or {}).get(shard.dataset)
     found = sample(shard.dataset, settings, shard.images.stop, size=size)
     file = open_rows(folder)
-    describe_study(folder / "study.json", _describe(shard, found, settings, terms), describe_run("frontier", settings), file.path)
+    describe_study(
+        folder / "study.json", _describe(shard, found, settings), describe_run("frontier", settings), file.path
+    )
     starts = range(shard.images.start, shard.images.stop, terms.block)
     blocks = [slice(start, min(start + terms.block, shard.images.stop)) for start in starts]
     _, done = file.resume(identify(found, some, terms) for some in blocks)
@@ -144,7 +160,9 @@ def _run_shard(shard: Shard, settings: Settings, terms: Terms, until: float | No
             return False
         began = time.monotonic()
         file.append(Block(found, some, terms, HESSIAN_STEP[shard.dataset]).measure())
-        print(f"{folder.name}: images to {some.stop} of {shard.images.stop}, {time.monotonic() - began:.0f} s", flush=True)
+        print(
+            f"{folder.name}: images to {some.stop} of {shard.images.stop}, {time.monotonic() - began:.0f} s", flush=True
+        )
     return True
 
 
@@ -152,10 +170,11 @@ def open_rows(folder: Path) -> ResumableCsv:
     return ResumableCsv(folder / "rows.csv", COLUMNS, IDENTITY, hint="name another --out, or start over with --restart")
 
 
-def _describe(shard: Shard, found: Sample, settings: Settings, terms: Terms) -> dict[str, Any]:
+def _describe(shard: Shard, found: Sample, settings: Settings) -> dict[str, Any]:
     """What must be the same for a shard to be resumed."""
-    name = shard.dataset
-    known = {key: value for key, value in asdict(terms).items() if key not in ("counts", "epsilons", "sizes")}
+    name, terms = shard.dataset, shard.terms
+    apart = ("counts", "clean", "epsilons", "sizes")  # other images may join a study
+    known = {key: value for key, value in asdict(terms).items() if key not in apart}
     known |= {"epsilons": terms.epsilons[name], "size": (terms.sizes or {}).get(name)}
     known |= {"precision": (terms.precision or {}).get(name), "hessian_step": HESSIAN_STEP[name]}
     images = {"first": shard.images.start, "stop": shard.images.stop, "digest": found.digest}
@@ -166,7 +185,8 @@ def read_rows(settings: Settings) -> list[Line]:
     """The rows of every shard that is there, with the name of their data set."""
     found: list[Line] = []
     for name in DATASETS:
-        for folder in sorted((settings.out / "studies").glob(f"frontier_{name}_*")):
+        folders = (settings.out / "studies").glob(f"frontier*_{name}_*")
+        for folder in sorted(each for each in folders if (each / "rows.csv").is_file()):
             found += [{"dataset": name} | row for row in open_rows(folder).read()]
     return found
 

@@ -6,7 +6,7 @@ All statistics of one setting come from the same gradients, so judging one of th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -48,7 +48,8 @@ class Setting:
 class Terms:
     """What is measured and at what cost; the same for all methods."""
 
-    counts: Mapping[str, int]  # images of each data set
+    counts: Mapping[str, int]  # images of each data set that are attacked
+    clean: Mapping[str, int]  # further ones, whose maps with a tenth of the entries are judged without an attack
     settings: tuple[Setting, ...]
     epsilons: Mapping[str, tuple[float, ...]]
     slopes: tuple[tuple[float, str], ...]  # noise of the attacker's gradients, and whose slope it follows
@@ -61,6 +62,12 @@ class Terms:
     restarts: int = 1
     sizes: Mapping[str, int] | None = None  # side of the network's input, where that is not its own
     precision: Mapping[str, str] | None = None
+
+    def without_attacks(self) -> Terms:
+        """The terms of the further images: an attack of size 0, and the maps that the goal speaks of."""
+        settings = tuple(each for each in self.settings if each.rho == 0 or each.method != STATISTICS)
+        nothing: Mapping[str, tuple[float, ...]] = dict.fromkeys(self.epsilons, (0.0,))
+        return replace(self, settings=settings, epsilons=nothing, slopes=(), shares=(0.1,))
 
 
 def identify(found: Sample, some: slice, terms: Terms) -> list[Line]:
@@ -103,9 +110,7 @@ class Block:
                 method: Any = mg.SparsifiedSmoothGrad(self.model, **options)
             else:
                 method = mg.SmoothGrad(self.model, statistic=slope, **options)
-            attack = mg.TopK(
-                method, epsilon, steps=terms.steps, restarts=terms.restarts, surrogate=None, seed=ATTACKER
-            )
+            attack = mg.TopK(method, epsilon, steps=terms.steps, restarts=terms.restarts, surrogate=None, seed=ATTACKER)
             self.points[noise, slope, epsilon] = attack.perturb(self.x, self.target).x
 
     def _near(self, setting: Setting) -> list[tuple[float, str]]:
@@ -120,7 +125,7 @@ class Block:
         kinds, epsilons = list(setting.kinds(self.terms.shares)), self.terms.epsilons[self.found.name]
         clean = self._maps(setting, self.x)
         moved: dict[tuple[str, float], dict[tuple[str, float], Tensor]] = {}
-        for (noise, slope), epsilon in product(self._near(setting), epsilons):
+        for (noise, slope), epsilon in product(self._near(setting), epsilons):  # none without an attack
             there = self._maps(setting, self.points[noise, slope, epsilon])
             moved[slope, epsilon] = {kind: mg.normalised_distance(clean[kind], there[kind]) for kind in kinds}
         rows = []
@@ -166,5 +171,3 @@ def threshold(dense: Tensor, share: float) -> Tensor:
         return dense
     prior = mg.L1()
     return prior.prox(dense, find_level(prior, dense, share))
-
-

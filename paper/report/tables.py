@@ -225,7 +225,62 @@ def plain(results: Results, file: str, columns: str, format: str = ".3g", **wher
     return make_table(head, [[format_cell(line[name]) for name in chosen] for line in lines])
 
 
-MADE = (published, against_size, ordering, strongest, modes, paired, way, accuracy, accuracy_paired, sweep, plain)
+def frontier(results: Results, dataset: str, share: str = "0.1") -> str:
+    """How far each map is moved at each size of the attack, and how well it explains, beside the published ones."""
+    lines = results.select("frontier.csv", {"dataset": dataset, "share": share})
+    sizes = sorted({number(line["epsilon"]) for line in lines})
+    rows = []
+    for key, some in group_rows(lines, ("method", "noise", "rho", "statistic")).items():
+        at = {number(line["epsilon"]): format_interval(line, "moved") for line in some}
+        explains = (format_interval(some[0], name) for name in ("insertion", "deletion"))
+        rows.append([_map_name(*key), *key[1:3], *(at[size] for size in sizes), *explains])
+    head = ["map", "noise", "rho", *(f"moved, norm {size:.3g}" for size in sizes), "insertion ↑", "deletion ↓"]
+    return make_table(head, rows)
+
+
+def _map_name(method: str, noise: str, rho: str, statistic: str) -> str:
+    return names.method(method) if method in names.METHODS else statistic
+
+
+def frontier_goal(results: Results, dataset: str, other: str = "sparse_moreau", over: str = "all") -> str:
+    """Each map with a tenth of the entries against a published one: the ratio of the movements, and the differences in
+    insertion and deletion."""
+    where = {"dataset": dataset, "other": other, "over": over, "method": "statistics"}
+    lines = results.select("frontier_goal.csv", where)
+    sizes = sorted({number(line["epsilon"]) for line in lines if line["measure"] == "ratio"})
+    rows = []
+    for (noise, rho, statistic), some in group_rows(lines, ("noise", "rho", "statistic")).items():
+        ratios = {number(line["epsilon"]): format_interval(line) for line in some if line["measure"] == "ratio"}
+        cells = [ratios.get(size, "") for size in sizes]
+        other_lines = {line["measure"]: line for line in some if line["measure"] != "ratio"}
+        cells += [format_difference(other_lines[name]) for name in ("insertion", "deletion")]
+        rows.append([statistic, noise, rho, *cells])
+    head = ["statistic", "noise", "rho", *(f"movement over its, norm {size:.3g}" for size in sizes)]
+    return make_table([*head, *map(title_difference, ("insertion", "deletion"))], rows)
+
+
+def frontier_attacks(results: Results, share: str = "0.1", noise: str = "0.1") -> str:
+    """How far each slope goes on average, as a share of chance, and on how many images it went farthest."""
+    lines = results.select("frontier_attacks.csv", {"share": share, "noise": noise, "rho": "0"})
+    known = ("mean", "square", "log_square", "relaxed")
+    slopes = [name for name in known if any(line[f"won_{name}"] for line in lines)]
+    rows = []
+    for line in lines:
+        cells = [
+            f"{number(line[f'reached_{slope}']):.2f} ({format_percent(number(line[f'won_{slope}']))})"
+            if line[f"won_{slope}"]
+            else ""
+            for slope in slopes
+        ]
+        name = _map_name(line["method"], "", "", line["statistic"])
+        rows.append([names.dataset(line["dataset"]), name, f"{number(line['epsilon']):.3g}", *cells])
+    return make_table(["data set", "map", "norm", *(f"along {name.replace('_', ' ')}" for name in slopes)], rows)
+
+
+MADE = (
+    *(published, against_size, ordering, strongest, modes, paired, way, accuracy, accuracy_paired, sweep, plain),
+    *(frontier, frontier_goal, frontier_attacks),
+)
 TABLES: dict[str, Callable[..., str]] = {each.__name__: each for each in MADE}
 
 

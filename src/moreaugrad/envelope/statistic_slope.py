@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from moreaugrad.envelope.derivative import Covariance, Derivative, Frozen, Sized, with_graph
@@ -44,7 +45,7 @@ def pull_statistic(slope: Derivative, problem: Envelope, delta: Images, moments:
     return found - problem.rho * slope.pull(problem, delta, none, found)
 
 
-def _pull_gradients(slope: Derivative, problem: Envelope, at: Images, weights: Tensor) -> Images:
+def _pull_gradients(slope: Derivative, problem: Envelope, at: Images, weights: Float[Tensor, "n 2 *shape"]) -> Images:
     """E[H(z) (a_1 + 2 a_2 g(z))], on the noise under which this derivative takes a Hessian."""
     score: Any = problem.score
     if isinstance(slope, Frozen) and isinstance(score, SmoothedScore):

@@ -107,7 +107,7 @@ class MoreauGrad(NoisyMethod):
         if self.relative_error is not None:
             validate.positive("relative_error", self.relative_error)
         _check_solver(self.solver, self.rho)
-        validate.steps(self.spendable, self.smoothing.samples if self.smoothing else 1)
+        validate.steps(self.spendable, self.smoothing.samples if self.smoothing and self.rho > 0 else 1)
         _check_weights(self.eta, self.sparsity)
         if isinstance(self.derivative, str):
             object.__setattr__(self, "derivative", parse_derivative(self.derivative))
