@@ -100,6 +100,12 @@ def true_statistics(score, x, sigma, entries):
     }
 
 
+def is_normal(name, truth, samples):
+    """Entries whose statistic is about normal: of a share, where five votes for it and five against are expected."""
+    most = 1 - 5 / samples if name == "votes" else float("inf")
+    return (truth > (5 / samples if name == "votes" else -float("inf"))) & (truth < most)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_intervals_of_two_standard_errors_hold_the_truth(name):
     """95 % of 200 repetitions, if errors were known exactly and the statistic were normal."""
@@ -110,19 +116,19 @@ def test_intervals_of_two_standard_errors_hold_the_truth(name):
         found = make(name, budget=256, tau=4 / 24, noise_level=None, sigma=0.4, seed=seed).explain(X[:1], 2)
         inside.append((found.map[0] - truth).abs() <= 1.96 * found.stderr[0])
     coverage = torch.stack(inside).double().mean(0)
-    varies = truth > 1e-3 if name == "votes" else torch.ones_like(truth, dtype=torch.bool)  # some never get a vote
-    assert 0.9 <= float(coverage[varies].mean()) <= 0.99
+    assert 0.9 <= float(coverage[is_normal(name, truth, 256)].mean()) <= 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rms", "votes", "geometric"])
 def test_intervals_around_the_minimiser_hold_the_truth(name):
     truth = make(name, 0.3, budget=100_000, samples=200, tau=4 / 24, seed=77).explain(X[:1], 2).map[0]
     inside = []
     for seed in range(200):
-        found = make(name, 0.3, budget=800, tau=4 / 24, seed=seed).explain(X[:1], 2)
+        found = make(name, 0.3, budget=320, tau=4 / 24, seed=seed).explain(X[:1], 2)
         inside.append((found.map[0] - truth).abs() <= 1.96 * found.stderr[0])
-    varies = truth > 1e-3
-    assert 0.9 <= float(torch.stack(inside).double().mean(0)[varies].mean()) <= 0.99
+    coverage = torch.stack(inside).double().mean(0)
+    assert 0.9 <= float(coverage[is_normal(name, truth, 320)].mean()) <= 0.99
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.3])
