@@ -47,7 +47,10 @@ def maps(x: Tensor) -> dict[str, tuple[str, dict[str, Any]]]:
         for tau in (10, 15, 25):
             ballot = f"groups{cells}_{tau}"
             found[f"{cells} x {cells} groups, tau {tau} %"] = (ballot, {"prior": mg.Group(cells), "eta": 0.0})
-            found[f"{cells} x {cells} groups, tau {tau} %, 15 %"] = (ballot, {"prior": mg.Group(cells), "sparsity": 0.15})
+            found[f"{cells} x {cells} groups, tau {tau} %, 15 %"] = (
+                ballot,
+                {"prior": mg.Group(cells), "sparsity": 0.15},
+            )
     return found
 
 
@@ -120,9 +123,7 @@ def certify_case(name: str, asked: Namespace) -> dict[str, Any] | None:
 
 
 def main() -> None:
-    asked = record.arguments(
-        __doc__, False, cases="", counts="build/votes", samples=0, alpha=0.001, maps="", part=""
-    )
+    asked = record.arguments(__doc__, False, cases="", counts="build/votes", samples=0, alpha=0.001, maps="", part="")
     torch.set_num_threads(1)
     for name in asked.cases.split(",") if asked.cases else CASES:
         found = certify_case(name, asked)

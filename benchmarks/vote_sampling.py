@@ -1,6 +1,6 @@
 """Counts the votes of images that `benchmarks.vote_certificates` certifies; stops and goes on where it was.
 
-    python -m benchmarks.vote_sampling --data DIR --case lipschitz_25 [--images 100] [--samples 10000] [--counts build/votes]
+    python -m benchmarks.vote_sampling --data DIR --case lipschitz_25 [--images 100] [--samples 10000] [--counts DIR]
 
 DIR holds cifar10 (strips of 32 x 32 pictures) and imagenet_sample. One set of gradients on independent noise gives all
 ballots: entries, pixels and groups. Noise is drawn afresh. Beside the votes:
@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,9 @@ CASES = {
 def load(case: Case, folder: Path, images: int, device: str) -> tuple[Any, Tensor]:
     """The network and the images as it takes them: CIFAR-10 in pixels, photos normalised."""
     if case.photos:
-        return photos.load(folder / "imagenet_sample", images, device)
+        model, x = photos.load(folder / "imagenet_sample", images, device)
+        model.to(memory_format=torch.channels_last)  # half as fast again on a CPU
+        return lambda rows: model(rows.contiguous(memory_format=torch.channels_last)), x
     model = mg.in_pixels(mg.load_model(case.network, device=device))
     strips = [np.asarray(Image.open(file)) for file in sorted((folder / "cifar10" / "test").glob("*.webp"))]
     pixels = np.concatenate([each.reshape(-1, 32, 32, 3) for each in strips])
@@ -116,13 +119,10 @@ def main() -> None:
         model, x = load(CASES[name], asked.data, asked.images, asked.device)
         folder = Path(asked.counts) / name
         folder.mkdir(parents=True, exist_ok=True)
-        for number in range(len(x)):
-            path = folder / f"{number:03}.npz"
-            sigma = CASES[name].sigma
-            _, seconds = record.timed(
-                asked.device, lambda: sample_image(model, x[number : number + 1], sigma, path, asked.samples)
-            )
-            print(name, number, f"{seconds:.1f} s", flush=True)
+        for number, image in enumerate(x.split(1)):
+            path, sigma = folder / f"{number:03}.npz", CASES[name].sigma
+            work = partial(sample_image, model, image, sigma, path, asked.samples)
+            print(name, number, f"{record.timed(asked.device, work)[1]:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -34,15 +34,12 @@ class Ballot:
         return largest(self.prior.units(grads)[None], self.keep)[0].sum(0)
 
 
-def hold_ballots(
-    score: SampledScore, x: Images, samples: int, ballots: Sequence[Ballot]
-) -> list[Int[Tensor, "units"]]:
+def hold_ballots(score: SampledScore, x: Images, samples: int, ballots: Sequence[Ballot]) -> list[Int[Tensor, "units"]]:
     """The votes of so many noisy copies of one image, in several ballots over the same gradients."""
     totals = [torch.zeros(each.prior.units(x).shape[1], dtype=torch.long, device=x.device) for each in ballots]
     for rows, _ in score.draw(x, samples):
         grads = score.gradients(rows)
         if not bool(torch.isfinite(grads).all()):
             raise ValueError("the gradients must be finite to be ranked, got NaN or infinity; check the network")
-        for total, each in zip(totals, ballots, strict=True):
-            total += each.count(grads)
+        totals = [total + each.count(grads) for total, each in zip(totals, ballots, strict=True)]
     return totals

@@ -355,8 +355,8 @@ class Certificate:
             return f"{samples} noise samples. Nothing is said of a map on other noise known to an attacker."
         if self.values is not None:
             return (
-                f"{samples} independent noisy copies, by which the map at x is known to within {self.accuracy.error:.3g}. "
-                "The class, eta, groups and sigma are fixed at x."
+                f"{samples} independent noisy copies, by which the map at x is known to within "
+                f"{self.accuracy.error:.3g}. The class, eta, groups and sigma are fixed at x."
             )
         if not math.isfinite(budget):
             return "A smaller rho, or rho='certified', would change that."

@@ -109,7 +109,7 @@ def certify(
     if isinstance(method, SparsifiedSmoothGrad):
         return _certify_ranks(method, x, target, epsilon, options, generator)
     way = _certify_votes if method.counts_votes else _certify_solutions
-    return way(methods, x, target, epsilon, options, generator)  # type: ignore[operator]
+    return way(methods, x, target, epsilon, options, generator)
 
 
 def _certify_solutions(
@@ -175,14 +175,17 @@ def _read_options(given: dict[str, Any], former: dict[str, Any]) -> CertifyOptio
 
 def _check_call(method: Any, x: Any, epsilon: float, options: CertifyOptions) -> None:
     """What can be refused before anything is computed."""
-    if not isinstance(method, FAMILY):
-        names = ", ".join(kind.__name__ for kind in FAMILY)
-        raise TypeError(f"certify must be given one of {names} or their sparse forms, got {type(method).__name__}")
+    names = ", ".join(kind.__name__ for kind in (MoreauGrad, SparsifiedSmoothGrad))
+    if not isinstance(method, FAMILY) or (isinstance(method, SmoothGrad) and not method.counts_votes):
+        raise TypeError(
+            f"certify must be given one of {names} or their sparse forms, or SmoothGrad(statistic='votes'), got "
+            f"{type(method).__name__}"
+        )
     for name in ("compute", "attribute", "explain", "_explain", "_in_blocks"):
         if getattr(type(method), name) not in [getattr(kind, name) for kind in FAMILY]:
             raise TypeError(
-                f"certify knows what {FAMILY[0].__name__} and {FAMILY[1].__name__} compute, got "
-                f"{type(method).__name__}, which overrides {name}; override the prior alone"
+                f"certify knows what {names} and SmoothGrad compute, got {type(method).__name__}, which overrides "
+                f"{name}; override the prior alone"
             )
     validate.plain_score(method, "certify")
     if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
@@ -195,10 +198,11 @@ def _check_call(method: Any, x: Any, epsilon: float, options: CertifyOptions) ->
     if method.several is not None or (isinstance(eta, Tensor) and eta.numel() > 1):
         raise ValueError("eta and sparsity must be one number in a certificate, got several; certify them one by one")
     if method.smoothing is not None and method.smoothing.sigma is None:
+        own, which = float(method.smoothing.scale(x[:1])), "this image" if len(x) == 1 else "the first image"
         raise ValueError(
             f"sigma must be a fixed number, got noise_level={method.smoothing.noise_level:g}, a share of each image's "
-            f"own range, with which no constant holds; take Smoothing(sigma={float(method.smoothing.scale(x[:1])):.4g}), "
-            f"which is that share of {'this image' if len(x) == 1 else 'the first image'}, in units of the input"
+            f"own range, with which no constant holds; take Smoothing(sigma={own:.4g}), that share of {which}, in "
+            "units of the input"
         )
     _check_statistic(method, options)
     _check_chance(options.noise, options.report.compared, method.seed)
@@ -207,16 +211,15 @@ def _check_call(method: Any, x: Any, epsilon: float, options: CertifyOptions) ->
 def _check_statistic(method: Any, options: CertifyOptions) -> None:
     """Of what a certificate is known, and the options that have no use there."""
     if isinstance(method, SparsifiedSmoothGrad):
-        return refuse_constants(options, "SparsifiedSmoothGrad")
-    if method.counts_votes:
-        return check_votes(method, options)
-    if isinstance(method, SmoothGrad) or method.statistic != "mean":
+        refuse_constants(options, "SparsifiedSmoothGrad")
+    elif method.counts_votes:
+        check_votes(method, options)
+    elif method.statistic != "mean":
         raise ValueError(
-            "statistic must be 'votes', with rho=0, or the 'mean' of MoreauGrad to be certified, got "
-            f"{method.statistic!r} of {type(method).__name__}, of which no bound is known; take statistic='votes'"
-            + (", or MoreauGrad with a small rho" if method.statistic == "mean" else "")
+            f"statistic must be 'votes', with rho=0, or 'mean' to be certified, got {method.statistic!r}, of which no "
+            "bound is known; take statistic='votes'"
         )
-    if method.rho == 0 and options.problem.rho is None:
+    elif method.rho == 0 and options.problem.rho is None:
         raise ValueError(
             "rho must be positive in a certificate of the mean, got 0; take CertifiedProblem(rho='certified', "
             "theta=0.01), which is close to it, or statistic='votes'"

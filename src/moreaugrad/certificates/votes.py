@@ -64,8 +64,8 @@ def plan_votes(method: MoreauGrad | SmoothGrad, x: Images, epsilon: float, optio
     prior = find_prior(method, x) if isinstance(method, MoreauGrad) else Zero()
     if type(prior) not in (Zero, L1, Group):
         raise ValueError(
-            f"the prior must be none, L1() or Group() in a certificate of votes, got {type(prior).__name__}, whose prox "
-            "need not act on each unit alone"
+            f"the prior must be none, L1() or Group() in a certificate of votes, got {type(prior).__name__}, whose "
+            "prox need not act on each unit alone"
         )
     plan = VotePlan(method, prior, Ballot.of(prior, x, method.tau), options)
     units, noise, eta = prior.units(x).shape[1], options.noise, getattr(method, "eta", None)
@@ -231,7 +231,9 @@ class GroupVotes:
 
     @property
     def groups(self) -> Tensor:
-        return getattr(self.method, "groups", None) or self.method.prior.groups  # type: ignore[union-attr]
+        prior: Any = self.method.prior
+        labels: Tensor = prior.groups
+        return labels
 
     def attribute(self, x: Images, target: int) -> Images:
         """The map of an input, on fresh noise that is drawn from the system.
@@ -243,7 +245,7 @@ class GroupVotes:
         options = CertifyOptions(noise=FreshNoise(self.samples))
         plan = plan_votes(self.method, x, 0.0, options)
         generator = torch.Generator(x.device).manual_seed(secrets.randbits(62))
-        return count(plan, x, target, self.method.forward_func, generator).map[None].to(x)  # type: ignore[arg-type]
+        return count(plan, x, target, self.method.forward_func, generator).map[None].to(x)
 
 
 def _first_of_each(places: Int[Tensor, "d"]) -> Int[Tensor, "groups"]:
@@ -256,14 +258,13 @@ def check_votes(method: MoreauGrad | SmoothGrad, options: CertifyOptions) -> Non
     """What votes need, and what they have no use for. Runs no network."""
     if getattr(method, "rho", 0) != 0:
         raise ValueError(
-            f"rho must be 0 in a certificate of votes, got {method.rho:g}: a solution moves the point at which "  # type: ignore[union-attr]
+            f"rho must be 0 in a certificate of votes, got {getattr(method, 'rho', 0):g}: a solution moves the point at which "
             "gradients are taken, and then votes are no average over noise around x; take rho=0"
         )
     noise = method.smoothing
     if noise is None or (noise.fixed and isinstance(method, MoreauGrad)):
         raise ValueError(
-            f"votes must be counted on fresh noise to be certified, got smoothing={noise!r}; take "
-            "Smoothing(sigma=...)"
+            f"votes must be counted on fresh noise to be certified, got smoothing={noise!r}; take Smoothing(sigma=...)"
         )
     refuse_constants(options, "votes")
 
