@@ -70,9 +70,9 @@ def plan_votes(method: MoreauGrad | SmoothGrad, x: Images, epsilon: float, optio
     plan = VotePlan(method, prior, Ballot.of(prior, x, method.tau), options)
     units, noise, eta = prior.units(x).shape[1], options.noise, getattr(method, "eta", None)
     level = float(eta) if eta is not None else 0.0
-    terms = (epsilon / plan.sigma, noise.alpha, options.report.compared)
-    needed = theory.needed_samples(units, *terms, level)
-    if noise.samples < needed:
+    terms = (units, epsilon / plan.sigma, noise.alpha, options.report.compared, level)
+    if not theory.tells_apart(noise.samples, *terms):
+        needed = theory.needed_samples(*terms)
         raise ValueError(
             f"samples must be at least {needed:,} to certify anything of {units:,} votes at epsilon={epsilon:g} and "
             f"alpha={noise.alpha:g}, got {noise.samples:,}, with which not even a unit with all votes is surely above "
@@ -256,9 +256,10 @@ def _first_of_each(places: Int[Tensor, "d"]) -> Int[Tensor, "groups"]:
 
 def check_votes(method: MoreauGrad | SmoothGrad, options: CertifyOptions) -> None:
     """What votes need, and what they have no use for. Runs no network."""
-    if getattr(method, "rho", 0) != 0:
+    rho = getattr(method, "rho", 0)
+    if rho != 0:
         raise ValueError(
-            f"rho must be 0 in a certificate of votes, got {getattr(method, 'rho', 0):g}: a solution moves the point at which "
+            f"rho must be 0 in a certificate of votes, got {rho:g}: a solution moves the point at which "
             "gradients are taken, and then votes are no average over noise around x; take rho=0"
         )
     noise = method.smoothing

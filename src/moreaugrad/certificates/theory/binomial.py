@@ -50,7 +50,8 @@ def _lower_limit(counts: Counts, samples: int, alpha: float) -> Shares:
 
 def predict_counts(lower: Shares, upper: Shares, samples: int, alpha: float) -> tuple[Shares, Shares]:
     """Between which numbers of votes so many new draws will lie, at shares in [lower, upper]; alpha for each side."""
-    return _least_count(lower, samples, alpha), samples - _least_count(1 - upper, samples, alpha)
+    (low, place), (high, again) = (each.unique(return_inverse=True) for each in (lower, 1 - upper))
+    return _least_count(low, samples, alpha)[place], samples - _least_count(high, samples, alpha)[again]
 
 
 def _least_count(p: Shares, samples: int, alpha: float) -> Shares:

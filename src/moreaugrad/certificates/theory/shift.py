@@ -169,7 +169,7 @@ def needed_samples(units: int, distance: float, alpha: float, compared: str = "i
     with none, or above eta. With fewer even the clearest map promises nothing."""
     check(alpha=alpha, distance=distance)
     few, many = 0, 1
-    while not _tells(many, units, distance, alpha, compared, eta):
+    while not tells_apart(many, units, distance, alpha, compared, eta):
         few, many = many, 2 * many
         if many > 2**53:
             raise ValueError(
@@ -177,11 +177,11 @@ def needed_samples(units: int, distance: float, alpha: float, compared: str = "i
             )
     while many - few > 1:
         middle = (few + many) // 2
-        few, many = (few, middle) if _tells(middle, units, distance, alpha, compared, eta) else (middle, many)
+        few, many = (few, middle) if tells_apart(middle, units, distance, alpha, compared, eta) else (middle, many)
     return many
 
 
-def _tells(samples: int, units: int, distance: float, alpha: float, compared: str, eta: float) -> bool:
+def tells_apart(samples: int, units: int, distance: float, alpha: float, compared: str, eta: float) -> bool:
     """Whether the clearest votes of all, every one or none, are told apart after the change."""
     sure = (alpha / (2 * units)) ** (1 / samples)
     ends = torch.tensor([sure, 0.0], dtype=torch.float64), torch.tensor([1.0, 1 - sure], dtype=torch.float64)
