@@ -191,14 +191,16 @@ class VoteEvidence:
     def rank(self, maps: Images) -> Tensor:
         """What is ranked: one size per unit, of pixels the mean over the channels."""
         if self.units == "groups":
-            return maps.flatten(1)[:, self._firsts]
+            return self.each_unit(maps)
         return maps.flatten(1) if self.units == "entries" else maps.flatten(2).mean(1)
 
-    @cached_property
-    def _firsts(self) -> Tensor:
-        """One entry of each group, which all have the same value."""
-        places = self.plan.places
-        return torch.arange(math.prod(self.shape)) if places is None else _first_of_each(places)
+    def each_unit(self, maps: Images) -> Tensor:
+        """The value of each unit: its entries have the same, or their mean is taken."""
+        places, flat = self.plan.places, maps.flatten(1)
+        if places is None:
+            return flat
+        sums = flat.new_zeros(len(flat), len(self.counts)).index_add(1, places, flat)
+        return sums / places.bincount()
 
     def _bound_support(self, units: Box) -> SupportGuarantee | None:
         """Non-zeros that stay and zeros that may enter, where the prior drops any."""
@@ -206,9 +208,7 @@ class VoteEvidence:
             return None
         active = self.shares > self.eta
         stay, enter = active & (units.lower > 0), ~active & (units.upper > 0)
-        return SupportGuarantee(
-            int(active.sum()), int(stay.sum()), int(enter.sum()), lambda maps: maps.flatten(1)[:, self._firsts]
-        )
+        return SupportGuarantee(int(active.sum()), int(stay.sum()), int(enter.sum()), self.each_unit)
 
     def freeze(self) -> Any:
         """The method with the threshold and the groups of this image."""
@@ -246,12 +246,6 @@ class GroupVotes:
         plan = plan_votes(self.method, x, 0.0, options)
         generator = torch.Generator(x.device).manual_seed(secrets.randbits(62))
         return count(plan, x, target, self.method.forward_func, generator).map[None].to(x)
-
-
-def _first_of_each(places: Int[Tensor, "d"]) -> Int[Tensor, "groups"]:
-    order = places.argsort(stable=True)
-    ends = places.bincount().cumsum(0)
-    return order[torch.cat([ends.new_zeros(1), ends[:-1]])]
 
 
 def check_votes(method: MoreauGrad | SmoothGrad, options: CertifyOptions) -> None:
