@@ -10,6 +10,7 @@ gradients, the published certificate of Sparsified SmoothGrad (relaxed, pixels).
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -70,10 +71,10 @@ def statements(found: mg.Certificate) -> dict[str, float]:
     """What one certificate promises, as numbers that can be averaged."""
     support, known = found.support, {"overlap": found.topk.overlap / found.topk.k, "cosine": found.change.cosine}
     known |= {"members": float(found.topk.members.sum()), "vacuous": float(found.vacuous)}
-    if support is not None:
-        known |= {"stay": support.survivors / support.active, "staying": support.survivors}
-        known |= {"enter": support.entrants / support.active}
-    return known
+    if support is None:  # dense; or fewer units have a vote than are to be kept, and nothing is said of the support
+        return known | {"stay": 0.0, "staying": 0.0, "enter": float("nan"), "no_threshold": 1.0}
+    known |= {"stay": support.survivors / support.active, "staying": support.survivors}
+    return known | {"enter": support.entrants / support.active, "no_threshold": 0.0}
 
 
 def row(name: str, helds: list[Held], case: Case, alpha: float) -> dict[str, Any]:
@@ -85,13 +86,19 @@ def row(name: str, helds: list[Held], case: Case, alpha: float) -> dict[str, Any
     for share in SHARES:
         made = [statements(each.certify(share * case.sigma)) for each in every]
         middle = {"cosine": float(np.median([each["cosine"] for each in made]))}
-        at[str(share)] = {key: float(np.mean([each[key] for each in made])) for key in made[0]} | middle
+        at[str(share)] = {key: average([each[key] for each in made]) for key in made[0]} | middle
         at[str(share)]["overlap_of_each"] = [round(each["overlap"], 4) for each in made] if len(made) < 20 else []
-    first = every[0].certify(0.0)
+    first = max((each.certify(0.0) for each in every), key=lambda each: each.support is not None)
     return {"map": name, "k": first.topk.k, "units": first.topk.units, "total": first.topk.total, "at": at} | {
         "active": first.support.active if first.support else None,
         "eta": float(np.median([each.eta for each in every])),
     }
+
+
+def average(values: list[float]) -> float | None:
+    """The mean of those that are known."""
+    known = [each for each in values if not math.isnan(each)]
+    return float(np.mean(known)) if known else None
 
 
 def published(helds: list[Held], case: Case, alpha: float) -> dict[str, Any]:

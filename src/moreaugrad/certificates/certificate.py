@@ -216,7 +216,7 @@ class Certificate:
         """Whether it says nothing, and must not be sold as more."""
         by_counting = max(0, 2 * self.topk.k - self.topk.total)  # so many stay whatever is done
         if self.values is not None:
-            return self.topk.overlap <= by_counting and not bool(self.values.stays.any())
+            return self.topk.overlap <= by_counting and (self.support is None or not self.support.survivors)
         return self.topk.overlap <= by_counting or (self.recipe != "ranks" and not self._shorter)
 
     @property
