@@ -82,13 +82,16 @@ def row(name: str, helds: list[Held], case: Case, alpha: float) -> dict[str, Any
     size = SIZES[case.photos]
     x = torch.zeros(1, 3, size, size)
     every = [evidence(name, held, x, case.sigma, alpha) for held in helds]
-    at = {}
+    at, first = {}, None
     for share in SHARES:
-        made = [statements(each.certify(share * case.sigma)) for each in every]
-        middle = {"cosine": float(np.median([each["cosine"] for each in made]))}
-        at[str(share)] = {key: average([each[key] for each in made]) for key in made[0]} | middle
-        at[str(share)]["overlap_of_each"] = [round(each["overlap"], 4) for each in made] if len(made) < 20 else []
-    first = max((each.certify(0.0) for each in every), key=lambda each: each.support is not None)
+        certified = [each.certify(share * case.sigma) for each in every]
+        first = first or max(certified, key=lambda each: each.support is not None)
+        made = [statements(each) for each in certified]
+        at[str(share)] = {key: average([each[key] for each in made]) for key in made[0]}
+        at[str(share)]["cosine"] = float(np.median([each["cosine"] for each in made]))
+        if len(made) < 20:
+            at[str(share)]["overlap_of_each"] = [round(each["overlap"], 4) for each in made]
+            at[str(share)]["staying_of_each"] = [each["staying"] for each in made]
     return {"map": name, "k": first.topk.k, "units": first.topk.units, "total": first.topk.total, "at": at} | {
         "active": first.support.active if first.support else None,
         "eta": float(np.median([each.eta for each in every])),

@@ -38,7 +38,7 @@ Values = dict[str, Any]
 
 
 def collect_values() -> dict[str, Values]:
-    topics = (project, sparsity, seeds, budgets, modes, derivative, certificates, votes, search, training, masks)
+    topics = (project, sparsity, seeds, budgets, modes, derivative, certificates, votes, voted, search, training, masks)
     speed = (options, precision, quality, throughput, cpu, captum)
     return {topic.__name__: topic() for topic in (*topics, *speed)}
 
@@ -219,6 +219,72 @@ def votes() -> Values:
         "samples": common("certificates_cpu", "samples"),
         "table": rows(cells),
     }
+
+
+VOTED = {  # columns of the table of votes: the map, and which of its numbers
+    "Sparsified SmoothGrad, pixels": ("Sparsified SmoothGrad", "overlap"),
+    "pixels": ("pixels", "overlap"),
+    "entries": ("entries", "overlap"),
+    "support": ("entries, 5 %", "stay"),
+    "cosine": ("entries, 5 %", "cosine"),
+    "groups": ("8 x 8 groups, tau 15 %", "overlap"),
+    "support of groups": ("8 x 8 groups, tau 15 %, 15 %", "stay"),
+}
+
+
+def voted() -> Values:
+    """What votes certify, and attacks on it."""
+    tried, first = read("vote_violations_cpu"), read("vote_certificates_lipschitz_25_cpu")
+    known = {
+        "shares": " / ".join(f"{share:g}" for share in first["shares"]),
+        "alpha": first["alpha"],
+        "samples": max(first["samples"]),
+        "head": " | ".join(VOTED),
+        "kept": 15,
+        "top": f"{round(first_photo['total'] / 10):,}",
+        "coarse": 10,
+        "fine": 38,
+        "rule": "|".join(["---"] * (2 + len(VOTED))),
+        "cifar": rows(voted_row(read(f"vote_certificates_{name}_cpu")) for name in VOTED_CIFAR),
+        "photos": rows(photo_row(read(f"vote_certificates_{name}_cpu")) for name in VOTED_PHOTOS),
+        "attempts": tried["search"]["attempts"],
+        "broken": tried["search"]["violations"] or "none",
+        "networks": tried["cifar"]["attempts"],
+        "networks_broken": tried["cifar"]["violations"] or "none",
+        "least_coverage": min(row["coverage"] for row in tried["coverage"] if row["alpha"] == first["alpha"]),
+        "coverage_of_twentieth": min(row["coverage"] for row in tried["coverage"] if row["alpha"] != first["alpha"]),
+        "repetitions": tried["coverage"][0]["repetitions"],
+    }
+    return known
+
+
+VOTED_CIFAR = ("lipschitz_25", "lipschitz_50", "lipschitz_100", "resnet18_25")
+VOTED_PHOTOS = ("photos_25", "photos_50")
+
+
+def voted_row(found: Any) -> list[str]:
+    at = {row["map"]: row["at"] for row in found["table"]}
+    cells = [
+        " / ".join(f"{at[name][f'{share:g}'][key]:.{3 if key == 'cosine' else 2}f}" for share in found["shares"])
+        for name, key in VOTED.values()
+    ]
+    return [f"`{found['network']}`, {found['images']} images", f"{found['sigma']:g}", *cells]
+
+
+def photo_row(found: Any) -> list[str]:
+    """How many single entries and groups surely stay."""
+    table = {row["map"]: row for row in found["table"]}
+    cells = []
+    for name, key in (
+        ("entries, 10 %", "staying"),
+        ("entries, 10 %", "stay"),
+        ("8 x 8 groups, tau 15 %, 15 %", "staying"),
+        ("16 x 16 groups, tau 15 %, 15 %", "staying"),
+    ):
+        digits = {"staying": 0 if name.startswith("entries") else 1, "stay": 2}[key]
+        cells.append(" / ".join(f"{table[name]['at'][f'{share:g}'][key]:,.{digits}f}" for share in found["shares"]))
+    samples = " or ".join(f"{each:,}" for each in found["samples"])
+    return [f"{found['sigma']:g}", f"{found['images']}", samples, *cells]
 
 
 def search() -> Values:

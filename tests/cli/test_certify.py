@@ -243,7 +243,7 @@ def test_ranks(folder, run):
 @pytest.mark.parametrize("method", ["sparse_moreau", "group_sparse_moreau"])
 def test_votes_of_a_network_of_which_nothing_is_known(folder, run, unpainted, method):
     typed = f"--method {method} --statistic votes --samples 1000 --attack-steps 1 --epsilon 0.05 --set tau=0.3".split()
-    typed += ["--groups", "4"] if method.startswith("group") else []
+    typed += ["--groups", "4", "--k", "4"] if method.startswith("group") else []
     code, _, _ = run("certify", "a.png", *HIDDEN, *typed, "--eta", "0.5")
     found = read_json()
     one = found["certificate"]

@@ -21,7 +21,7 @@ from moreaugrad.validate import at_least, one_of
 Values: TypeAlias = Float[Tensor, "d"]
 
 _SLACK = 1e-12  # of shares, outwards
-_SPLITS, _FEW = 200, 256  # of the box of a cosine, where it has few entries
+_SPLITS, _WORK = 200, 5000  # of the box of a cosine: the more entries, the less does one of them decide
 
 
 class Box(NamedTuple):
@@ -120,7 +120,7 @@ def box_cosine(values: Values, box: Box, sizes: Tensor | None = None) -> float:
     if norm == 0 or not bool((box.lower > 0).any()):
         return -1.0
     squares = [(*_dual_bound(values, box, size), box)]
-    for _ in range(_SPLITS if len(values) <= _FEW else 0):  # one entry of many decides nothing
+    for _ in range(min(_SPLITS, _WORK // len(values))):
         least, between, part = squares[0]
         if between is None:
             break
