@@ -44,14 +44,11 @@ def maps(x: Tensor) -> dict[str, tuple[str, dict[str, Any]]]:
         "voting pixels": ("pixels_10", {"prior": pixels, "eta": 0.0}),
         "voting pixels, 5 %": ("pixels_10", {"prior": pixels, "sparsity": 0.05}),
     }
-    for cells in (8, 16):
-        for tau in (10, 15, 25):
-            ballot = f"groups{cells}_{tau}"
-            found[f"{cells} x {cells} groups, tau {tau} %"] = (ballot, {"prior": mg.Group(cells), "eta": 0.0})
-            found[f"{cells} x {cells} groups, tau {tau} %, 15 %"] = (
-                ballot,
-                {"prior": mg.Group(cells), "sparsity": 0.15},
-            )
+    for cells, tau in ((8, 10), (8, 15), (16, 15)):
+        ballot = f"groups{cells}_{tau}"
+        name, prior = f"{cells} x {cells} groups, tau {tau} %", mg.Group(cells)
+        found[name] = ballot, {"prior": prior, "eta": 0.0}
+        found[f"{name}, 15 %"] = ballot, {"prior": prior, "sparsity": 0.15}
     return found
 
 
