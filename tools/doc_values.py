@@ -38,22 +38,10 @@ Values = dict[str, Any]
 
 
 def collect_values() -> dict[str, Values]:
-    topics = (
-        project,
-        sparsity,
-        seeds,
-        budgets,
-        presets,
-        modes,
-        derivative,
-        certificates,
-        votes,
-        search,
-        training,
-        masks,
-    )
-    more = (search, training, masks, options, precision, quality, throughput, cpu, captum)
-    return {topic.__name__: topic() for topic in (*topics, *more)}
+    maps = (project, sparsity, seeds, budgets, presets, modes, derivative, training, masks)
+    proofs = (certificates, votes, voted, search)
+    speed = (options, precision, quality, throughput, cpu, captum)
+    return {topic.__name__: topic() for topic in (*maps, *proofs, *speed)}
 
 
 @cache
@@ -241,6 +229,76 @@ def votes() -> Values:
         "samples": common("certificates_cpu", "samples"),
         "table": rows(cells),
     }
+
+
+VOTED = {  # columns of the table of votes: the map, and which of its numbers
+    "Sparsified SmoothGrad, pixels": ("Sparsified SmoothGrad", "overlap"),
+    "pixels": ("pixels", "overlap"),
+    "entries": ("entries", "overlap"),
+    "support": ("entries, 5 %", "stay"),
+    "cosine": ("entries, 5 %", "cosine"),
+    "groups": ("8 x 8 groups, tau 15 %", "overlap"),
+    "support of groups": ("8 x 8 groups, tau 15 %, 15 %", "stay"),
+}
+
+
+COARSE, FINE = "8 x 8 groups, tau 15 %, 15 %", "16 x 16 groups, tau 15 %, 15 %"
+VOTED_CIFAR = ("lipschitz_25", "lipschitz_50", "lipschitz_100", "resnet18_25")
+VOTED_PHOTOS = ("photos_25", "photos_50")
+
+
+def voted() -> Values:
+    """What votes certify, and attacks on it."""
+    tried, (first, *_), (photo, *_) = read("vote_violations_cpu"), stored(VOTED_CIFAR), stored(VOTED_PHOTOS)
+    active = {row["map"]: row.get("active") for row in photo["table"]}
+    total = {row["map"]: row["total"] for row in photo["table"]}
+    return {
+        "shares": " / ".join(f"{share:g}" for share in first["shares"]),
+        "alpha": first["alpha"],
+        "head": " | ".join(VOTED),
+        "rule": "|".join(["---"] * (3 + len(VOTED))),
+        "cifar": rows(voted_row(each) for each in stored(VOTED_CIFAR)),
+        "photos": rows(photo_row(each) for each in stored(VOTED_PHOTOS)),
+        "kept": re.findall(r"(\d+) %$", COARSE)[0],
+        "top": f"{round(total['entries'] / 10):,}",
+        "coarse": active[COARSE],
+        "fine": active[FINE],
+        "attempts": tried["search"]["attempts"],
+        "broken": tried["search"]["violations"] or "none",
+        "networks": tried["cifar"]["attempts"],
+        "networks_broken": tried["cifar"]["violations"] or "none",
+        "coverage": min(row["coverage"] for row in tried["coverage"] if row["alpha"] == first["alpha"]),
+        "repetitions": tried["coverage"][0]["repetitions"],
+    }
+
+
+def stored(cases: Iterable[str]) -> list[Any]:
+    """The results of those cases that were measured."""
+    names = [f"vote_certificates_{each}_cpu" for each in cases]
+    return [read(name) for name in names if (RESULTS / f"{name}.json").is_file()]
+
+
+def voted_row(found: Any) -> list[str]:
+    table = {row["map"]: row["at"] for row in found["table"]}
+    cells = []
+    for name, key in VOTED.values():
+        values = [table[name][f"{share:g}"][key] for share in found["shares"]]
+        cells.append(" / ".join(f"{value:.{3 if key == 'cosine' else 2}f}" for value in values))
+    gradients = " or ".join(f"{each:,}" for each in found["samples"])
+    return [f"`{found['network']}`", f"{found['sigma']:g}", f"{found['images']} by {gradients}", *cells]
+
+
+def photo_row(found: Any) -> list[str]:
+    """How many single entries and groups surely stay."""
+    table = {row["map"]: row["at"] for row in found["table"]}
+
+    def cell(name: str, key: str, digits: int) -> str:
+        return " / ".join(f"{table[name][f'{share:g}'][key]:,.{digits}f}" for share in found["shares"])
+
+    gradients = " or ".join(f"{each:,}" for each in found["samples"])
+    entries = cell("entries, 10 %", "staying", 0), cell("entries, 10 %", "stay", 2)
+    groups = cell(COARSE, "staying", 1), cell(FINE, "staying", 1)
+    return [f"{found['sigma']:g}", f"{found['images']} by {gradients}", *entries, *groups]
 
 
 def search() -> Values:

@@ -25,6 +25,7 @@ from .certificates.certificate import MapConstants as MapConstants
 from .certificates.certificate import SupportGuarantee as SupportGuarantee
 from .certificates.certificate import TopKGuarantee as TopKGuarantee
 from .certificates.certify import certify as certify
+from .certificates.values import ValueGuarantee as ValueGuarantee
 from .data.arrays import Arrays as Arrays
 from .data.arrays import read_cifar10 as read_cifar10
 from .data.labelled import LabelledImages as LabelledImages

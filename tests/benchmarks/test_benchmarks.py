@@ -24,6 +24,7 @@ SMALL = {
     "waiting": "--qualities fast --budget-of fast=16",
     "seeds": "--photos 1 --qualities fast --budget 24",
     "kill_resume": "--files 8 --kills 1 --broken 4",
+    "vote_violations": "--attempts 100 --repetitions 50",
 }
 DATA = {
     "quality",
@@ -44,7 +45,7 @@ SLOW = {"derivative", "kill_resume", "quality"}  # several processes, or many gr
 
 def test_every_benchmark_has_a_small_version():
     known = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main()" in path.read_text()}
-    tested_elsewhere = {"plots", "mask_network", "certificates"}
+    tested_elsewhere = {"plots", "mask_network", "certificates", "vote_sampling", "vote_certificates"}
     assert known - tested_elsewhere == set(SMALL)
 
 

@@ -240,6 +240,22 @@ def test_ranks(folder, run):
     assert "on new noise" in out
 
 
+@pytest.mark.parametrize("method", ["sparse_moreau", "group_sparse_moreau"])
+def test_votes_of_a_network_of_which_nothing_is_known(folder, run, unpainted, method):
+    typed = f"--method {method} --statistic votes --samples 1000 --attack-steps 1 --epsilon 0.05 --set tau=0.3".split()
+    typed += ["--groups", "4", "--k", "4"] if method.startswith("group") else []
+    code, _, _ = run("certify", "a.png", *HIDDEN, *typed, "--eta", "0.5")
+    found = read_json()
+    one = found["certificate"]
+    assert code == 0
+    assert (one["recipe"], one["rho"], found["vacuous"]) == ("votes", None, False)
+    assert one["active"] >= one["survivors"] > 0
+    assert one["units"] == ("groups" if method.startswith("group") else "pixels")
+    assert f"{one['survivors']} of {one['active']} non-zeros stay" in found["words"]
+    assert all(each["overlap"] >= each["promised"] for each in found["trials"])
+    assert [each["epsilon"] for each in found["trials"]] == pytest.approx([0, 0.05, 0.1, 0.15])
+
+
 @pytest.mark.parametrize("votes", [[], ["--votes"], ["--centred"]], ids=["prob", "votes", "centred"])
 def test_a_grid_is_tried_with_what_was_frozen(folder, run, unpainted, votes):
     Image.new("RGB", (12, 12), (127, 127, 127)).save("a.png")
@@ -313,6 +329,10 @@ def test_quiet_is_quiet(folder, run):
         (["--method", "sparse_moreu"], "Did you mean 'sparse_moreau'"),
         (["--method", "sparsified_smoothgrad", "--grid", "4"], "--grid must be left out with sparsified_smoothgrad"),
         (["--method", "sparsified_smoothgrad", "--no-noise"], "smoothing must"),
+        (["--statistic", "votes", "--bounds", "0,1", "--score", "prob"], "--bounds must be left out with --statistic"),
+        (["--statistic", "votes", "--samples", "20"], "samples must be at least"),
+        (["--statistic", "votes", "--no-noise"], "smoothing"),
+        (["--statistic", "rms"], "--statistic must be mean or votes"),
         (["--k", "0"], "k must be at least 1"),
         (["--compared", "computed", "--seed", "3"], "leave seed out"),
         (["--attack-steps", "-1"], "attack_steps must be at least 0"),

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from moreaugrad.certificates.theory import support_survivors, topk_overlap
+from moreaugrad.certificates.theory import Box, box_overlap, support_survivors, topk_overlap
+from moreaugrad.certificates.values import ValueGuarantee
 
 _PAIRS = {
     "ideal": "the computed map at x and the ideal map at any x' within epsilon",
@@ -26,7 +27,7 @@ class MapConstants:
 
     Attributes:
         sigma: of the noise; None without.
-        rho: envelope radius; this and the rest are None for Sparsified SmoothGrad.
+        rho: envelope radius; this and the rest are None for votes and for Sparsified SmoothGrad.
         lam, beta: curvatures of the score lie in [-lam, beta].
         lipschitz: `|map(x') - map(x)| <= lipschitz |x' - x|`.
 
@@ -153,7 +154,7 @@ class Certificate:
     Lengths are l2, in units of the input and of the map. Made by `certify`; `str(certificate)` says it in words.
 
     Attributes:
-        recipe: what it rests on: range, local, lipschitz, smooth, convex; or ranks, of Sparsified SmoothGrad.
+        recipe: what it rests on: range, local, lipschitz, smooth, convex; votes; or ranks, of Sparsified SmoothGrad.
         assumption: the same in words.
         compared: which pair of maps: "ideal" or "computed".
         epsilon: l2 length of the changes, in units of the input.
@@ -163,6 +164,7 @@ class Certificate:
         target: the class.
         constants, accuracy, change, topk: see `MapConstants`, `MapAccuracy`, `MapChange`, `TopKGuarantee`.
         support: a `SupportGuarantee` for maps with an L1 or group prior, else None.
+        values: a `ValueGuarantee` for maps of votes, else None.
 
     Example:
         >>> score = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Tanh(), torch.nn.Linear(768, 4)).eval()
@@ -187,6 +189,7 @@ class Certificate:
     change: MapChange = field(default_factory=MapChange)
     topk: TopKGuarantee = field(default_factory=TopKGuarantee)
     support: SupportGuarantee | None = None
+    values: ValueGuarantee | None = None
     restate: Callable[[float], Certificate] | None = field(default=None, repr=False)  # for another epsilon
 
     def __getattr__(self, name: str) -> Any:
@@ -212,6 +215,8 @@ class Certificate:
     def vacuous(self) -> bool:
         """Whether it says nothing, and must not be sold as more."""
         by_counting = max(0, 2 * self.topk.k - self.topk.total)  # so many stay whatever is done
+        if self.values is not None:
+            return self.topk.overlap <= by_counting and (self.support is None or not self.support.survivors)
         return self.topk.overlap <= by_counting or (self.recipe != "ranks" and not self._shorter)
 
     @property
@@ -258,13 +263,10 @@ class Certificate:
             error: how far it may itself be from the ideal one, where that is not certified by `compared`.
 
         Returns:
-            Among "overlap", "budget", "distance" and "support", those that are broken.
+            Among "overlap", "budget", "distance", "values" and "support", those that are broken.
         """
         other = self._like_map(other)
-        sure = self.topk.overlap
-        if error > 0 and sure:
-            sure = topk_overlap(self.topk.sizes(self.map[None])[0], self.topk.k, self.change.budget + error)
-        broken = ["overlap"] if self.overlap_with(other) < sure else []
+        broken = ["overlap"] if self.overlap_with(other) < self._bound_overlap(error) else []
         if self.recipe == "ranks":
             return tuple(broken)
         norm = self.change.norm
@@ -275,9 +277,21 @@ class Certificate:
         if min(norm, *lengths) > 0:
             moved = float((self.map / lengths[0] - other / lengths[1]).norm())
             broken += ["distance"] if moved > self.change.distance + 2 * error / norm else []
+        if self.values is not None and not self.values.holds(other, error):
+            broken.append("values")
         if self.support is not None and self._breaks_support(self.support, other, error):
             broken.append("support")
         return tuple(broken)
+
+    def _bound_overlap(self, error: float) -> int:
+        """How many of the top units stay in a map that may be off by so much."""
+        if error == 0 or not self.topk.overlap:
+            return self.topk.overlap
+        sizes = self.topk.sizes(self.map[None])[0]
+        if self.values is None:
+            return topk_overlap(sizes, self.topk.k, self.change.budget + error)
+        lower, upper = (self.topk.sizes(each[None])[0] for each in (self.values.lower, self.values.upper))
+        return box_overlap(sizes, Box(lower - error, upper + error), self.topk.k)
 
     def _like_map(self, other: Tensor) -> Tensor:
         other = torch.as_tensor(other).detach()
@@ -291,7 +305,11 @@ class Certificate:
     def _breaks_support(self, support: SupportGuarantee, other: Tensor, error: float) -> bool:
         sizes = support.sizes(self.map[None])[0]
         before, after = sizes > 0, support.sizes(other[None])[0] > 0
-        lost = int((before & after).sum()) < support_survivors(sizes, self.change.budget + error)
+        if self.values is not None:
+            sure = before & (support.sizes(self.values.lower[None])[0] > error)
+            lost = bool((sure & ~after).any())
+        else:
+            lost = int((before & after).sum()) < support_survivors(sizes, self.change.budget + error)
         return lost or (error <= 1e-8 * self.change.norm and int((~before & after).sum()) > support.entrants)
 
     def __repr__(self) -> str:
@@ -335,6 +353,11 @@ class Certificate:
         samples, budget = self.accuracy.samples, self.change.budget
         if self.recipe == "ranks":
             return f"{samples} noise samples. Nothing is said of a map on other noise known to an attacker."
+        if self.values is not None:
+            return (
+                f"{samples} independent noisy copies, by which the map at x is known to within "
+                f"{self.accuracy.error:.3g}. The class, eta, groups and sigma are fixed at x."
+            )
         if not math.isfinite(budget):
             return "A smaller rho, or rho='certified', would change that."
         moved = (self.constants.lipschitz or 0.0) * self.epsilon

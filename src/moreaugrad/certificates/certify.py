@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,18 +32,20 @@ from moreaugrad.certificates.assumptions import (
 from moreaugrad.certificates.certificate import Certificate
 from moreaugrad.certificates.evidence import Evidence, Plan, certify_ranks, measure
 from moreaugrad.certificates.measurement import find_prior, make_runner
+from moreaugrad.certificates.votes import check_votes, count, plan_votes, refuse_constants
 from moreaugrad.envelope.groups import take_groups
 from moreaugrad.envelope.priors import Group, Zero
 from moreaugrad.methods.moreau import MoreauGrad
+from moreaugrad.methods.smoothgrad import SmoothGrad
 from moreaugrad.methods.sparsified import SparsifiedSmoothGrad
 from moreaugrad.model.bounded import Odds
 from moreaugrad.types import Images
 
-FAMILY = (MoreauGrad, SparsifiedSmoothGrad)
+FAMILY = (MoreauGrad, SmoothGrad, SparsifiedSmoothGrad)
 
 
 def certify(
-    method: MoreauGrad | SparsifiedSmoothGrad,
+    method: MoreauGrad | SmoothGrad | SparsifiedSmoothGrad,
     x: Tensor,
     target: Any = None,
     epsilon: float = 0.1,
@@ -58,10 +61,13 @@ def certify(
     With the Lipschitz constant Lip of the ideal map and the error e of the computed one, maps move by at most
     `Lip * epsilon + e`; statements on top units, direction and support follow. The score must have a known range
     (score="prob", `Clipped`, `Votes`), a known Lipschitz constant or curvature, or be convex. The certified map is
-    that of the method's own prior, which must be convex.
+    that of the method's own prior, which must be convex. Of `statistic="votes"` with rho=0 nothing need be known: each
+    share of votes is bounded by itself, for any network, and so is what a frozen threshold keeps of it. With groups
+    the votes are those of groups, by the l2 norm of their gradients.
 
     Args:
-        method: MoreauGrad with any convex prior, or SparsifiedSmoothGrad; noise with a fixed sigma or none.
+        method: MoreauGrad with any convex prior; MoreauGrad(rho=0) or SmoothGrad with statistic="votes"; or
+            SparsifiedSmoothGrad. Noise with a fixed sigma or none.
         x: a batch of inputs, float32 or float64.
         target: the class, one or one per image; None: the predicted ones. It is the same at the changed input.
         epsilon: l2 length of the changes, in units of x.
@@ -84,6 +90,10 @@ def certify(
         >>> found = mg.certify(method, x, epsilon=0.01, problem=problem, noise=noise)
         >>> [(each.recipe, each.topk.units, each.vacuous) for each in found]
         [('local', 'cells', True), ('local', 'cells', True)]
+        >>> voted = mg.MoreauGrad(net, rho=0, statistic="votes", smoothing=mg.Smoothing(sigma=0.5), prior=mg.L1())
+        >>> found = mg.certify(voted, x[:1], epsilon=0.01, noise=mg.FreshNoise(samples=256, seed=1))[0]
+        >>> found.recipe, found.support.active
+        ('votes', 38)
     """
     given = {"assume": assume, "problem": problem, "noise": noise, "report": report}
     options = _read_options(given, former)
@@ -96,18 +106,58 @@ def certify(
     options = replace(options, report=replace(options.report, units=units))
     seed = options.noise.seed
     generator = torch.Generator(x.device).manual_seed(secrets.randbits(62) if seed is None else seed)
-    classes = _choose_classes(method, x, target)
-    images = list(x.split(1))
     if isinstance(method, SparsifiedSmoothGrad):
-        _check_ranks(options)
-        seeds = [int(torch.randint(2**62, (), generator=generator, device=x.device)) for _ in images]
-        made = zip(images, classes, seeds, strict=True)
-        return [certify_ranks(method, one, c, options.noise, options.report, own)(epsilon) for one, c, own in made]
-    each = zip(methods, classes, strict=True)
-    plans = [make_plan(own, c, options) for own, c in each]  # all refusals come before any model call
-    run = make_runner(method, images[0], classes, plans[0].recipe in ("range", "local"))
+        return _certify_ranks(method, x, target, epsilon, options, generator)
+    way = _certify_votes if method.counts_votes else _certify_solutions
+    return way(methods, x, target, epsilon, options, generator)
+
+
+def _certify_solutions(
+    methods: Sequence[MoreauGrad],
+    x: Images,
+    target: Any,
+    epsilon: float,
+    options: CertifyOptions,
+    generator: torch.Generator,
+) -> list[Certificate]:
+    """Of maps that are solutions; all refusals come before any model call but that for the class."""
+    classes, images = _choose_classes(methods[0], x, target), x.split(1)
+    plans = [make_plan(own, c, options) for own, c in zip(methods, classes, strict=True)]
+    run = make_runner(methods[0], images[0], classes, plans[0].recipe in ("range", "local"))
     measured = [measure(plan, one, run, generator) for plan, one in zip(plans, images, strict=True)]
     return [Evidence(*each).certify(epsilon) for each in zip(plans, measured, strict=True)]
+
+
+def _certify_votes(
+    methods: Sequence[MoreauGrad | SmoothGrad],
+    x: Images,
+    target: Any,
+    epsilon: float,
+    options: CertifyOptions,
+    generator: torch.Generator,
+) -> list[Certificate]:
+    """Of votes at the input."""
+    images = x.split(1)
+    plans = [plan_votes(own, one, epsilon, options) for own, one in zip(methods, images, strict=True)]
+    classes = _choose_classes(methods[0], x, target)
+    run = make_runner(methods[0], images[0], classes, coarse=False)
+    counted = [count(*each, run, generator) for each in zip(plans, images, classes, strict=True)]
+    return [each.certify(epsilon) for each in counted]
+
+
+def _certify_ranks(
+    method: SparsifiedSmoothGrad,
+    x: Images,
+    target: Any,
+    epsilon: float,
+    options: CertifyOptions,
+    generator: torch.Generator,
+) -> list[Certificate]:
+    """Of Sparsified SmoothGrad."""
+    classes, images = _choose_classes(method, x, target), x.split(1)
+    seeds = [int(torch.randint(2**62, (), generator=generator, device=x.device)) for _ in images]
+    made = zip(images, classes, seeds, strict=True)
+    return [certify_ranks(method, one, c, options.noise, options.report, own)(epsilon) for one, c, own in made]
 
 
 def _read_options(given: dict[str, Any], former: dict[str, Any]) -> CertifyOptions:
@@ -125,14 +175,17 @@ def _read_options(given: dict[str, Any], former: dict[str, Any]) -> CertifyOptio
 
 def _check_call(method: Any, x: Any, epsilon: float, options: CertifyOptions) -> None:
     """What can be refused before anything is computed."""
-    if not isinstance(method, FAMILY):
-        names = ", ".join(kind.__name__ for kind in FAMILY)
-        raise TypeError(f"certify must be given one of {names} or their sparse forms, got {type(method).__name__}")
+    names = ", ".join(kind.__name__ for kind in (MoreauGrad, SparsifiedSmoothGrad))
+    if not isinstance(method, FAMILY) or (isinstance(method, SmoothGrad) and not method.counts_votes):
+        raise TypeError(
+            f"certify must be given one of {names} or their sparse forms, or SmoothGrad(statistic='votes'), got "
+            f"{type(method).__name__}"
+        )
     for name in ("compute", "attribute", "explain", "_explain", "_in_blocks"):
         if getattr(type(method), name) not in [getattr(kind, name) for kind in FAMILY]:
             raise TypeError(
-                f"certify knows what {FAMILY[0].__name__} and {FAMILY[1].__name__} compute, got "
-                f"{type(method).__name__}, which overrides {name}; override the prior alone"
+                f"certify knows what {names} and SmoothGrad compute, got {type(method).__name__}, which overrides "
+                f"{name}; override the prior alone"
             )
     validate.plain_score(method, "certify")
     if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
@@ -145,11 +198,32 @@ def _check_call(method: Any, x: Any, epsilon: float, options: CertifyOptions) ->
     if method.several is not None or (isinstance(eta, Tensor) and eta.numel() > 1):
         raise ValueError("eta and sparsity must be one number in a certificate, got several; certify them one by one")
     if method.smoothing is not None and method.smoothing.sigma is None:
+        own, which = float(method.smoothing.scale(x[:1])), "this image" if len(x) == 1 else "the first image"
         raise ValueError(
             f"sigma must be a fixed number, got noise_level={method.smoothing.noise_level:g}, a share of each image's "
-            "own range, with which no constant holds; take Smoothing(sigma=...), in units of the input"
+            f"own range, with which no constant holds; take Smoothing(sigma={own:.4g}), that share of {which}, in "
+            "units of the input"
         )
+    _check_statistic(method, options)
     _check_chance(options.noise, options.report.compared, method.seed)
+
+
+def _check_statistic(method: Any, options: CertifyOptions) -> None:
+    """Of what a certificate is known, and the options that have no use there."""
+    if isinstance(method, SparsifiedSmoothGrad):
+        refuse_constants(options, "SparsifiedSmoothGrad")
+    elif method.counts_votes:
+        check_votes(method, options)
+    elif method.statistic != "mean":
+        raise ValueError(
+            f"statistic must be 'votes', with rho=0, or 'mean' to be certified, got {method.statistic!r}, of which no "
+            "bound is known; take statistic='votes'"
+        )
+    elif method.rho == 0 and options.problem.rho is None:
+        raise ValueError(
+            "rho must be positive in a certificate of the mean, got 0; take CertifiedProblem(rho='certified', "
+            "theta=0.01), which is close to it, or statistic='votes'"
+        )
 
 
 def _check_chance(noise: FreshNoise, compared: str, own: Any) -> None:
@@ -169,14 +243,6 @@ def _check_chance(noise: FreshNoise, compared: str, own: Any) -> None:
             f"compared='computed' speaks of an input chosen before the noise is drawn, got a seed, {noise.seed}, to "
             "which an attacker may adapt; leave seed out, or take compared='ideal'"
         )
-
-
-def _check_ranks(options: CertifyOptions) -> None:
-    """The certificate of Sparsified SmoothGrad rests on nothing but the noise."""
-    names = ("recipe", "lipschitz", "curvature", "rho", "grid", "centred", "bounds", "convex")
-    given = [name for name in names if getattr(getattr(options, GROUP_OF[name]), name) not in (None, False)]
-    if given:
-        raise ValueError(f"{', '.join(given)} must be left out for SparsifiedSmoothGrad, whose certificate takes none")
 
 
 def _choose_classes(method: Any, x: Images, target: Any) -> list[int]:

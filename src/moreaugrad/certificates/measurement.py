@@ -101,7 +101,7 @@ class SampledScore:
         The plain one at alpha/2; the one that knows the variance at alpha/4, and its variance at alpha/4.
         """
         total, halves, longest = torch.zeros_like(y, dtype=torch.float64), [], 0.0
-        for rows, _ in self._draw(y, samples):
+        for rows, _ in self.draw(y, samples):
             grads = self.gradients(rows)
             longest = max(longest, float(grads.flatten(1).norm(dim=1).max()))
             total += grads.double().sum(0, keepdim=True)
@@ -121,7 +121,7 @@ class SampledScore:
         """(1/(m sigma)) sum (f(y + sigma z) - middle) P'z: needs the range of f alone, and no gradient."""
         middle, least, most = sum(bounds) / 2, bounds[1], bounds[0]
         total = torch.zeros((1, *space.shape), dtype=torch.float64, device=y.device)
-        for rows, noise in self._draw(y, samples):
+        for rows, noise in self.draw(y, samples):
             values = self.values(rows)
             least, most = min(least, float(values.min())), max(most, float(values.max()))
             weighted = ((values - middle).view(-1, *[1] * (y.ndim - 1)) * noise).sum(0, keepdim=True)
@@ -137,12 +137,12 @@ class SampledScore:
     def interval(self, x: Images, samples: int, bounds: tuple[float, float], alpha: float) -> tuple[float, float]:
         """Where the mean score at x lies, as shares of its range."""
         low, width = bounds[0], bounds[1] - bounds[0]
-        total = sum(float(self.values(rows).double().clamp(*bounds).sum()) for rows, _ in self._draw(x, samples))
+        total = sum(float(self.values(rows).double().clamp(*bounds).sum()) for rows, _ in self.draw(x, samples))
         return theory.kl_interval(min(max((total / samples - low) / width, 0.0), 1.0), samples, alpha)
 
     def centre_odds(self, x: Images, samples: int, network: Any) -> Odds:
         """The odds as a score that uses its range up at x: centred there, as wide as the noise makes them."""
-        found = [log_odds(self._outputs(rows))[:, self.target] for rows, _ in self._draw(x, samples)]
+        found = [log_odds(self._outputs(rows))[:, self.target] for rows, _ in self.draw(x, samples)]
         values = torch.cat(found).double()
         spread = float(values.std())
         return Odds(network, float(values.median()), WIDTH * spread if spread > 0 else 1.0)
@@ -169,7 +169,7 @@ class SampledScore:
         with numerics("float32", rows.is_cuda):
             return validate.output(self.run(rows), len(rows)).to(rows.dtype)
 
-    def _draw(self, y: Images, samples: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def draw(self, y: Images, samples: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Noisy copies of y, a chunk at a time, and their noise. The size of a chunk decides what a seed draws."""
         most = max(2, min(2048 if y.is_cuda else 256, int((512 if y.is_cuda else 4) * PHOTO / y[0].numel())))
         for start in range(0, samples, most):

@@ -39,8 +39,16 @@ NOISE_ALONE, DIRECTED, RANDOM = "new noise", "topk", "random"
 EXACT, CERTIFIED = "exact", "certified"
 RANKS = "sparsified_smoothgrad"  # certified by the ranks of its map, without constants of the score
 CERTIFIABLE = ("moreau", "sparse_moreau", "group_sparse_moreau", RANKS)
+VOTES = "votes"  # the statistic that is certified of any network, at rho = 0
 SCORE_FACTS = ("bounds", "lipschitz", "curvature", "convex")  # what may be known of a score
-OWN = {"sigma": "sigma", "smoothing": "sigma", "rho": "rho", "samples": "samples", "score": "score"}
+OWN = {
+    "sigma": "sigma",
+    "smoothing": "sigma",
+    "rho": "rho",
+    "samples": "samples",
+    "score": "score",
+    "statistic": "statistic",
+}
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,9 @@ class CertifyOptions:
         f"One of {', '.join(CERTIFIABLE)}, or a registered one.",
         default="moreau",
         autocompletion=complete(lambda: CERTIFIABLE),
+    )
+    statistic: str | None = option(
+        "votes: how often a unit is among the largest, at the input; certified for any network.", shown="mean"
     )
     sigma: float | None = option("Of the noise, in the units of epsilon.", shown="0.25")
     no_noise: bool = option("Use the score without noise; its curvature must be known.", "--no-noise", default=False)
@@ -90,6 +101,8 @@ class CertifyOptions:
             raise ValueError(f"--sigma must be a positive number, got {self.sigma:g}; --no-noise is for none")
         if self.attack_steps < 0:
             raise ValueError(f"attack_steps must be at least 0, got {self.attack_steps}")
+        if self.statistic not in (None, "mean", VOTES):
+            raise ValueError(f"--statistic must be mean or {VOTES} to be certified, got {self.statistic!r}")
         _ = self.terms(), self.clip_range  # refuses what is no number
         self._check_score()
 
@@ -109,10 +122,16 @@ class CertifyOptions:
                 f"--{said[0]} holds for one kind of score, got none; say which: --score logit or --score prob"
             )
         useless = [*scores, *(name for name in (*SCORE_FACTS, "recipe", "rho", "grid") if getattr(self, name))]
-        if self.method == RANKS and useless:
-            raise ValueError(
-                f"--{useless[0]} must be left out with {RANKS}, which is certified by the ranks of its map alone"
-            )
+        if self.rests_on_noise and useless:
+            which, by = (RANKS, "the ranks of its map") if self.method == RANKS else (f"--statistic {VOTES}", "noise")
+            raise ValueError(f"--{useless[0]} must be left out with {which}, which is certified by {by} alone")
+        if self.statistic and self.method == RANKS:
+            raise ValueError(f"--statistic must be left out with {RANKS}, which takes votes by itself")
+
+    @property
+    def rests_on_noise(self) -> bool:
+        """Whether nothing need be known of the score."""
+        return self.method == RANKS or self.statistic == VOTES
 
     @property
     def noise(self) -> float | None:
@@ -230,8 +249,9 @@ def open_case(
     clip, terms, score = typed.clip_range, typed.terms(), choose_score(typed, classifier, target)
     network: Any = mg.Votes(classifier) if typed.votes else mg.Clipped(classifier, *clip) if clip else classifier
     given = {**options, "sigma": typed.noise or 0.0} | ({} if score is None else {"score": score})
+    given |= {"statistic": VOTES, "rho": 0.0} if typed.statistic == VOTES else {}
     method = make_method(typed.method, network, given)
-    if typed.method == RANKS:
+    if typed.rests_on_noise:
         return Case(classifier, method, x, target, typed, terms)
     terms["rho"] = CERTIFIED if terms["rho"] is None else terms["rho"]
     plan = make_plan(method, target, assumptions.CertifyOptions(**assumptions.group_options(terms)))
@@ -243,7 +263,7 @@ def open_case(
 
 def choose_score(typed: CertifyOptions, classifier: Classifier, target: int) -> str | None:
     """The score asked for; else logits if they are clipped or their constants are known, and probabilities if not."""
-    if typed.score is not None or typed.method == RANKS:
+    if typed.score is not None or typed.rests_on_noise:
         return typed.score
     if typed.clip is not None or typed.votes or EXACT in (typed.lipschitz, typed.curvature):
         return "logit"
@@ -319,7 +339,10 @@ def make_cheap(case: Case, certificate: Certificate) -> Any:
     """
     from moreaugrad.envelope.derivative import parse_derivative
 
-    method = certificate.method
+    method = _find_method(certificate)
+    if case.typed.statistic == VOTES:  # without the threshold, which is none of the surrogate that leads the attack
+        noise = replace(method.smoothing, samples=BUDGET)
+        return mg.SmoothGrad(method.forward_func, noise, score=method.score, statistic=VOTES, tau=method.tau)
     if not isinstance(method, mg.MoreauGrad):
         return replace(method, smoothing=replace(method.smoothing, samples=BUDGET))
     network: Any = method.forward_func
@@ -334,6 +357,11 @@ def make_cheap(case: Case, certificate: Certificate) -> Any:
     return mg.MoreauGrad(**{"rho": method.rho, "smoothing": method.smoothing, "score": method.score} | cheap)
 
 
+def _find_method(certificate: Certificate) -> Any:
+    """The frozen method, which votes of groups have inside."""
+    return getattr(certificate.method, "method", certificate.method)
+
+
 def _find_top(scout: Any, case: Case, certificate: Certificate, at: Tensor) -> Tensor:
     from moreaugrad.certificates.measurement import Subspace
 
@@ -345,8 +373,8 @@ def _measure(case: Case, certificate: Certificate, kind: str, epsilon: float, at
     """The map of the changed input by the same terms, with everything frozen that was found at the input itself."""
     from moreaugrad.model.smoothing import independent_seed
 
-    method, terms = certificate.method, {**case.terms, "k": certificate.topk.k}
-    if case.typed.method != RANKS:
+    method, terms = _find_method(certificate), {**case.terms, "k": certificate.topk.k}
+    if not case.typed.rests_on_noise:
         terms |= {"rho": None, "centred": False}  # the method has both
     if isinstance(method, mg.GroupSparseMoreauGrad) and terms["grid"] is not None:
         method = replace(method, groups=terms["grid"])
@@ -366,13 +394,14 @@ def collect_facts(case: Case, found: Certificate, trials: Sequence[Trial], secon
 
     chances = predict_logits(case.classifier, case.x).double().softmax(1)[0].cpu()
     typed, curve = case.typed, make_curve(found)
-    eta = getattr(found.method, "eta", None)
+    eta = getattr(_find_method(found), "eta", None)
     frozen = {"rho": found.constants.rho, "eta": eta if isinstance(eta, float) else None}  # at this input
-    asked = {name: getattr(typed, name) for name in ("method", "epsilon", "score", "votes", "pixels", "attack_steps")}
+    words = ("method", "statistic", "epsilon", "score", "votes", "pixels", "attack_steps")
+    asked = {name: getattr(typed, name) for name in words}
     return {
         "model": case.classifier.name,
         "method": typed.method,
-        "score": found.method.score,
+        "score": _find_method(found).score,
         "pixels": typed.pixels,
         "target": case.target,
         "label": case.classifier.label(case.target),
