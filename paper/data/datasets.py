@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -73,10 +73,16 @@ class Sample:
         return f"{names.dataset(self.name)}: {self.class_name(int(predicted))}"
 
 
-def sample(name: str, settings: Settings, count: int, seed: int = 0) -> Sample:
-    """`count` images in the order of a permutation by the seed, so that fewer are the first of more."""
+def sample(
+    name: str, settings: Settings, count: int, seed: int = 0, change: Callable[[Any], Any] | None = None
+) -> Sample:
+    """`count` images in the order of a permutation by the seed, so that fewer are the first of more.
+
+    `change` makes another classifier of the data set's own, with its own way of reading pictures.
+    """
     one_of("a data set", name, tuple(MODELS))
     found, classifier = _read(*find(name, settings.data)), load(name, settings)
+    classifier = classifier if change is None else change(classifier)
     if len(found.labels) < count:
         raise ValueError(f"{name} must have at least {count} images, got {len(found.labels)} in {settings.data}")
     chosen = np.random.default_rng(seed).permutation(len(found.labels))[:count].tolist()
