@@ -137,8 +137,14 @@ def read_rows(make_parts: Callable[[Settings], list[Part]], settings: Settings) 
     """The rows that are there, by data set, whatever data sets this run is about."""
     found: dict[str, list[Row]] = {}
     for part in make_parts(replace(settings, datasets=DATASETS)):
-        path = part.folder(settings) / "rows.csv"
-        if path.is_file():
-            some = [{FLAGGED.get(name, name): value for name, value in row.items()} for row in records.read(path)]
+        if some := read_part(part, settings):
             found.setdefault(part.dataset, []).extend(some)
     return found
+
+
+def read_part(part: Part, settings: Settings) -> list[Row]:
+    """The rows of one study that are there, with the columns' names in the tables of the paper."""
+    path = part.folder(settings) / "rows.csv"
+    if not path.is_file():
+        return []
+    return [{FLAGGED.get(name, name): value for name, value in row.items()} for row in records.read(path)]

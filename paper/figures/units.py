@@ -1,40 +1,36 @@
 """The published protocol in the units of the paper's networks: step by step, and as curves beside the published ones.
 
-A norm, rho and eta mean what a paper means only where inputs are normalised as there. The paper's ImageNet network takes
-inputs divided by ImageNet's standard deviation, EfficientNet-Lite0 such divided by about twice that. The steps go from
-the protocol in our units to the authors' own: the units, a network without kinks, the objective of their attack.
+A norm, rho and eta mean what a paper means only where inputs are normalised as there. The paper's ImageNet network
+takes inputs divided by ImageNet's standard deviation, EfficientNet-Lite0 such divided by about twice that. The steps go
+from the protocol in our units to the authors' own: the units, a network without kinks, the objective of their attack.
 
-The budgets are for a CPU: photos at 128 pixels, few gradients, and the same noise for both maps, for with fresh noise
-a few hundred gradients would show little but their own noise, which is measured beside ("floor").
+The budgets are for a CPU: photos at 128 pixels, and a few hundred gradients for a map, most of whose distance is their
+own noise. What the authors' budget would give follows from these and from two seeds (`paper.report.attenuation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import moreaugrad as mg
 from moreaugrad.models.classifier import ViewChange
 from moreaugrad.models.custom import as_classifier
-from moreaugrad.studies.plan import FLOOR, STRONGEST
 from paper import names
 from paper.data import records
 from paper.data.recipes import LEVEL
 from paper.data.records import Line
 from paper.figures import study_runs
-from paper.figures.study_runs import Part, Row
-from paper.report import summaries
+from paper.figures.study_runs import Part
+from paper.report import attenuation, curve_plot, summaries, unit_plot
 from paper.settings import Settings
 
 DATASETS = ("imagenet", "tiny_imagenet")  # of CIFAR-10 the network has the units of the published experiments
 OURS, PAPER = 0.502, 0.226  # what inputs are divided by: EfficientNet-Lite0's, and ImageNet's mean over channels
-LARGER, SMALLER, MIDDLE = (10.0, 20.0), (1.0, 3.0), (10.0,)
 PUBLISHED_SIDE = {"tiny_imagenet": 128, "imagenet": 224}  # pixels of the images that the norms are taken to be for
-STEP_SIDE = 128  # of the images of the steps
-IMAGES, QUICK_IMAGES, QUICK_SIDE = 6, 1, 32
-DRAWS, COUNTS, QUICK_COUNTS = 8, (192, 24), (8, 4)  # noise vectors per step; gradients of a judged map, inside an attack
+DRAWS, ATTACK_BUDGET = 8, 24  # noise vectors per step; gradients of a map inside the attack
+AUTHORS_BUDGET = 19200  # gradients of a judged map in the authors' program
+DENSE, SPARSE = 192, 960  # gradients of a judged map: noise adds entries to a sparse one, so it needs more
 
 
 @dataclass(frozen=True)
@@ -53,79 +49,132 @@ STEPS = {  # each adds one thing to the one before
     "smooth": Step("and a network without kinks", noise_free=False),
     "authors": Step("and the authors' objective"),
 }
-CURVE = "curve"
-CURVES = Step("the paper's units and the authors' objective", smooth=False)  # on the network as it is, at full size
-# what is measured, the most telling first: step, method, norms in the paper's units
-PLAN = (
-    *((step, "moreau", MIDDLE) for step in ("ours", "paper")),
-    (CURVE, "moreau", LARGER),
-    *((step, "moreau", MIDDLE) for step in ("authors", "smooth")),
-    (CURVE, "sparse_moreau", LARGER),
-    (CURVE, "moreau", SMALLER),
-    (CURVE, "sparse_moreau", SMALLER),
+CURVES = {"curve": Step("the paper's units and the authors' objective", smooth=False)}  # on the network as it is
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One study: a step, the method, the norms in the published units, and on how many images of which size."""
+
+    step: str
+    dataset: str
+    norms: tuple[float, ...] = (10.0,)
+    method: str = "moreau"
+    side: int = 128
+    images: int = 6
+    budget: int = DENSE
+
+    @property
+    def shrunk(self) -> float:
+        """How much shorter the same change of every pixel is than in an image of the published size."""
+        return self.side / PUBLISHED_SIDE[self.dataset]
+
+    @property
+    def about(self) -> Step:
+        return (STEPS | CURVES)[self.step]
+
+    @property
+    def name(self) -> str:
+        return "_".join(["published_units", self.step, self.method, *(f"{norm:g}" for norm in self.norms)])
+
+
+BOTH = {"method": "sparse_moreau", "images": 4, "budget": SPARSE}
+PLAN = (  # the most telling first
+    *(Measured(step, "imagenet") for step in ("ours", "paper")),
+    Measured("curve", "imagenet", side=224),
+    Measured("curve", "tiny_imagenet", (10.0, 20.0)),
+    Measured("ours", "tiny_imagenet"),
+    Measured("authors", "imagenet"),
+    Measured("curve", "tiny_imagenet", **BOTH),
+    Measured("curve", "imagenet", **BOTH),
+    Measured("smooth", "imagenet"),
+    Measured("curve", "imagenet", (20.0,), side=224),
+    *(Measured(step, "tiny_imagenet") for step in ("paper", "authors", "smooth")),
+    *(Measured("curve", dataset, (20.0,), **BOTH) for dataset in ("tiny_imagenet", "imagenet")),
 )
-COLUMNS = (*summaries.COLUMNS[:2], "step", *summaries.COLUMNS[2:], "published")
-TITLE = "The published protocol in the paper's units"
+COLUMNS = (*summaries.COLUMNS, "side", "budget", "title", "published")
 
 
 @dataclass(frozen=True)
 class Network:
     """What is made of a loaded network before a study: another input size, a smooth copy, the paper's units."""
 
-    side: int
+    side: int | None  # pixels; None leaves it
     step: Step
 
     def __str__(self) -> str:
         units, kinks = "the paper's units" if self.step.units else "its own units", "softplus" * self.step.smooth
-        return ", ".join(filter(None, (f"{self.side} pixels", units, kinks)))
+        size = "" if self.side is None else f"{self.side} pixels"
+        return ", ".join(filter(None, (size, units, kinks)))
 
     def __call__(self, classifier: Any) -> Any:
-        found = as_classifier(classifier, name=classifier.name, change=ViewChange(size=self.side))
+        found = classifier
+        if self.side is not None:
+            found = as_classifier(classifier, name=classifier.name, change=ViewChange(size=self.side))
         found = mg.with_softplus(found) if self.step.smooth else found
         return mg.to_units(found) if self.step.units else found
 
 
 def make_parts(settings: Settings) -> list[Part]:
-    """Studies by step, method and data set, in the order in which they are worth measuring."""
-    found = []
-    images = range(QUICK_IMAGES if settings.quick else IMAGES)
-    for name, label, norms in PLAN:
-        step = STEPS.get(name, CURVES)
-        for dataset in (each for each in DATASETS if each in settings.datasets):
-            side = PUBLISHED_SIDE[dataset] if name == CURVE else STEP_SIDE
-            study = make_study(dataset, step, label, tuple(norms), side, settings)
-            change = Network(QUICK_SIDE if settings.quick else side, step)
-            called = f"published_units_{name}_{label}" + "_small" * (norms == SMALLER)
-            found.append(Part(called, dataset, 1, images, study, change))
-    return found
+    """Studies in the order in which they are worth measuring."""
+    return [make_part(each, settings) for each in PLAN if each.dataset in settings.datasets]
 
 
-def make_study(
-    dataset: str, step: Step, label: str, norms: tuple[float, ...], side: int, settings: Settings
-) -> mg.Study:
+def make_part(of: Measured, settings: Settings) -> Part:
+    change = Network(None if settings.quick else of.side, of.about)
+    images = range(1 if settings.quick else of.images)
+    return Part(of.name, of.dataset, 1, images, make_study(of, settings), change)
+
+
+def make_study(of: Measured, settings: Settings) -> mg.Study:
     """The attack of the published protocol; what has units of length or gradient follows the size of the images."""
-    shrunk = side / PUBLISHED_SIDE[dataset]  # how much shorter the same change of every pixel is
-    options: dict[str, Any] = {"smoothing": mg.Smoothing(LEVEL, samples=2 if settings.quick else DRAWS)}
-    # the score is the same after that change, so entries of the gradient, and eta, grow by the square of it
-    options |= {"method": label, "rho": shrunk**2}
-    if label == "sparse_moreau":
+    step, shrunk = of.about, of.shrunk
+    # the score is the same after a shrunk change, so entries of the gradient, and eta, grow by the square of it
+    options: dict[str, Any] = {"method": of.method, "rho": shrunk**2}
+    options["smoothing"] = mg.Smoothing(LEVEL, samples=2 if settings.quick else DRAWS)
+    if of.method == "sparse_moreau":
         options["eta"] = study_runs.ETA / shrunk**2
     if not step.smooth:  # the same step whatever its units
-        options["hessian_step"] = shrunk * study_runs.HESSIAN_STEP[dataset] * (OURS / PAPER if step.units else 1)
+        scale = OURS / PAPER if step.units else 1
+        options["hessian_step"] = shrunk * scale * study_runs.HESSIAN_STEP[of.dataset]
     attack = {"rule": "sign", "steps": 1 if settings.quick else 10, "surrogate": None}
-    budgets = dict(zip(study_runs.FEW, QUICK_COUNTS if settings.quick else COUNTS, strict=True))
+    budgets = study_runs.FEW if settings.quick else {"budget": of.budget, "attack_budget": ATTACK_BUDGET}
     return mg.Study(
-        {label: options},
+        {of.method: options},
         {"topk": attack | ({"noise_free": True} if step.noise_free else {})},
-        tuple(shrunk * norm for norm in norms),
+        tuple(shrunk * norm for norm in of.norms),
         modes=("frozen",),
         metrics=(*names.COMPARED, *study_runs.FLAGGED),
         **budgets,
+        common_noise=False,
     )
+
+
+def summarise(settings: Settings) -> list[Line]:
+    """The lines of the studies that are there: norms in the published units and size, the step as the protocol."""
+    known = ("dataset", "method", "metric", "epsilon")
+    printed = {tuple(each[name] for name in known): each["value"] for each in summaries.read_published()}
+    found = []
+    for of in PLAN:
+        rows = study_runs.read_part(make_part(of, settings), settings)
+        budget = study_runs.FEW["budget"] if settings.quick else of.budget
+        more = attenuation.extrapolate_rows(rows, AUTHORS_BUDGET / budget)
+        lines = summaries.summarise(rows, of.dataset, of.step)
+        full = [line for line in summaries.summarise(more, of.dataset, of.step) if line["metric"] == attenuation.SIGNED]
+        for line in lines + [line | {"metric": attenuation.FULL} for line in full]:
+            line["epsilon"] = round(line["epsilon"] / of.shrunk, 6)
+            point = of.dataset, of.method, names.base(line["metric"]), line["epsilon"]
+            about = {"side": of.side, "budget": budget, "title": of.about.title}
+            found.append(line | about | {"published": printed.get(point)})
+    return found
 
 
 def make(settings: Settings) -> bool:
     """Run or resume the studies, then write units.csv and units.png of the rows that are there."""
-    parts = make_parts(settings)
-    done = study_runs.run(parts, settings)
+    done = study_runs.run(make_parts(settings), settings)
+    if lines := summarise(settings):
+        records.write(settings.out / "units.csv", lines, COLUMNS)
+        ours = settings.out / "robustness.csv"
+        full = records.read(ours) if ours.is_file() else []
+        curve_plot.save(unit_plot.draw(lines, full, summaries.read_published()), settings.out / "units.png")
     return done

@@ -40,7 +40,9 @@ class NoiseFree:
 def check_noise_free(method: object) -> None:
     """Refuses a method without a displacement to take the gradient at."""
     if not isinstance(method, MoreauGrad) or method.takes_statistic:
-        came = f"statistic={method.statistic!r}" if isinstance(method, MoreauGrad) else type(method).__name__
+        came = type(method).__name__
+        if isinstance(method, MoreauGrad):
+            came += f" with statistic={method.statistic!r} and rho={method.rho}"
         raise ValueError(
             "noise_free=True takes the gradient at the solution of MoreauGrad, so the attacked method must be one of "
             f"its family with statistic='mean' and rho > 0, got {came}; leave noise_free out"
