@@ -30,7 +30,7 @@ OURS, PAPER = 0.502, 0.226  # what inputs are divided by: EfficientNet-Lite0's, 
 PUBLISHED_SIDE = {"tiny_imagenet": 128, "imagenet": 224}  # pixels of the images that the norms are taken to be for
 DRAWS, ATTACK_BUDGET = 8, 24  # noise vectors per step; gradients of a map inside the attack
 AUTHORS_BUDGET = 19200  # gradients of a judged map in the authors' program
-DENSE, SPARSE = 192, 960  # gradients of a judged map: noise adds entries to a sparse one, so it needs more
+DENSE, SPARSE = 192, 480  # gradients of a judged map: noise adds entries to a sparse one, so it needs more
 
 
 @dataclass(frozen=True)
@@ -75,22 +75,25 @@ class Measured:
 
     @property
     def name(self) -> str:
-        return "_".join(["published_units", self.step, self.method, *(f"{norm:g}" for norm in self.norms)])
+        whole = "full" if self.side == PUBLISHED_SIDE[self.dataset] != 128 else ""
+        words = ["published_units", self.step, self.method, whole, *(f"{norm:g}" for norm in self.norms)]
+        return "_".join(filter(None, words))
 
 
-BOTH = {"method": "sparse_moreau", "images": 4, "budget": SPARSE}
+FEW = {"method": "sparse_moreau", "images": 3, "budget": SPARSE}
 PLAN = (  # the most telling first
     *(Measured(step, "imagenet") for step in ("ours", "paper")),
     Measured("curve", "imagenet", side=224),
-    Measured("curve", "tiny_imagenet", (10.0, 20.0)),
-    Measured("ours", "tiny_imagenet"),
+    *(Measured(step, "tiny_imagenet") for step in ("curve", "ours")),
+    Measured("curve", "tiny_imagenet", **FEW),
+    Measured("curve", "imagenet", **FEW),
+    Measured("curve", "imagenet"),
     Measured("authors", "imagenet"),
-    Measured("curve", "tiny_imagenet", **BOTH),
-    Measured("curve", "imagenet", **BOTH),
+    Measured("curve", "tiny_imagenet", (20.0,)),
+    Measured("curve", "imagenet", (20.0,)),
+    *(Measured("curve", dataset, (20.0,), **FEW) for dataset in ("tiny_imagenet", "imagenet")),
     Measured("smooth", "imagenet"),
-    Measured("curve", "imagenet", (20.0,), side=224),
     *(Measured(step, "tiny_imagenet") for step in ("paper", "authors", "smooth")),
-    *(Measured("curve", dataset, (20.0,), **BOTH) for dataset in ("tiny_imagenet", "imagenet")),
 )
 COLUMNS = (*summaries.COLUMNS, "side", "budget", "title", "published")
 

@@ -53,7 +53,7 @@ def draw(lines: Lines, full: Lines, published: Lines) -> Figure:
 def _draw_steps(axes: Axes, lines: Lines, published: Lines) -> None:
     """Each step's distance at norm 10, below each other."""
     hits = [line for line in lines if line["method"] == "moreau" and number(line["epsilon"]) == NORM]
-    hits = sorted(hits, key=lambda line: ORDER.index(line["protocol"]))
+    hits = sorted(hits, key=lambda line: (ORDER.index(line["protocol"]), number(line["side"])))
     for place, line in enumerate(hits):
         middle, low, high = (number(line[name]) for name in MIDDLE)
         colour = COLOURS["moreau"][0]
@@ -81,7 +81,7 @@ def _draw_curves(axes: Axes, dataset: str, lines: Lines, full: Lines, published:
         for source, metric, style in ((corrected, FULL, "-"), (full, SIGNED, ":")):
             of = (dataset, method, metric, STRONGEST)
             some = [line for line in source if tuple(line[n] for n in ("dataset", "method", "metric", "mode")) == of]
-            some = sorted(some, key=lambda line: number(line["epsilon"]))
+            some = _take_largest(some)
             x = [number(line["epsilon"]) for line in some]
             middle, low, high = ([number(line[name]) for line in some] for name in MIDDLE)
             axes.plot(x, middle, style, color=colour, marker=marker, markersize=5, linewidth=1.5)
@@ -95,6 +95,13 @@ def _draw_curves(axes: Axes, dataset: str, lines: Lines, full: Lines, published:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("L2 norm of the change", fontsize=9)
     axes.set_ylabel("normalised distance", fontsize=9)
+
+
+def _take_largest(lines: Lines) -> list[Mapping[str, Any]]:
+    """The line of each norm that was measured on the largest images, smallest norm first."""
+    ordered = sorted(lines, key=lambda line: number(line.get("side", 0)))
+    found = {number(line["epsilon"]): line for line in ordered}
+    return [found[norm] for norm in sorted(found)]
 
 
 def _is_of(line: Mapping[str, Any], dataset: str, method: str) -> bool:
