@@ -70,6 +70,11 @@ class Measured:
         return self.side / PUBLISHED_SIDE[self.dataset]
 
     @property
+    def solved(self) -> bool:
+        """Whether a map is the solution of a problem, found under noise."""
+        return self.method.endswith("moreau")
+
+    @property
     def about(self) -> Step:
         return (STEPS | CURVES)[self.step]
 
@@ -80,6 +85,7 @@ class Measured:
         return "_".join(filter(None, words))
 
 
+SMALL = (1.0, 3.0)  # norms that move the simple gradient
 FEW = {"method": "sparse_moreau", "images": 3, "budget": SPARSE}
 PLAN = (  # the most telling first
     *(Measured(step, "imagenet") for step in ("ours", "paper")),
@@ -88,6 +94,7 @@ PLAN = (  # the most telling first
     Measured("curve", "tiny_imagenet", **FEW),
     Measured("curve", "imagenet", **FEW),
     Measured("curve", "imagenet"),
+    *(Measured("curve", dataset, SMALL, "gradient", PUBLISHED_SIDE[dataset], 12, 1) for dataset in DATASETS),
     Measured("authors", "imagenet"),
     Measured("curve", "tiny_imagenet", (20.0,)),
     Measured("curve", "imagenet", (20.0,)),
@@ -95,7 +102,7 @@ PLAN = (  # the most telling first
     Measured("smooth", "imagenet"),
     *(Measured(step, "tiny_imagenet") for step in ("paper", "authors", "smooth")),
 )
-COLUMNS = (*summaries.COLUMNS, "side", "budget", "title", "published")
+COLUMNS = (*summaries.COLUMNS, "side", "budget", "compared", "title", "published")
 
 
 @dataclass(frozen=True)
@@ -132,9 +139,10 @@ def make_part(of: Measured, settings: Settings) -> Part:
 def make_study(of: Measured, settings: Settings) -> mg.Study:
     """The attack of the published protocol; what has units of length or gradient follows the size of the images."""
     step, shrunk = of.about, of.shrunk
-    # the score is the same after a shrunk change, so entries of the gradient, and eta, grow by the square of it
-    options: dict[str, Any] = {"method": of.method, "rho": shrunk**2}
-    options["smoothing"] = mg.Smoothing(LEVEL, samples=2 if settings.quick else DRAWS)
+    options: dict[str, Any] = {}
+    if of.solved:  # the score is the same after a shrunk change, so entries of the gradient grow by the square of it
+        noise = mg.Smoothing(LEVEL, samples=2 if settings.quick else DRAWS)
+        options |= {"method": of.method, "rho": shrunk**2, "smoothing": noise}
     if of.method == "sparse_moreau":
         options["eta"] = study_runs.ETA / shrunk**2
     if not step.smooth:  # the same step whatever its units
@@ -144,7 +152,7 @@ def make_study(of: Measured, settings: Settings) -> mg.Study:
     budgets = study_runs.FEW if settings.quick else {"budget": of.budget, "attack_budget": ATTACK_BUDGET}
     return mg.Study(
         {of.method: options},
-        {"topk": attack | ({"noise_free": True} if step.noise_free else {})},
+        {"topk": attack | ({"noise_free": True} if step.noise_free and of.solved else {})},
         tuple(shrunk * norm for norm in of.norms),
         modes=("frozen",),
         metrics=(*names.COMPARED, *study_runs.FLAGGED),
@@ -161,13 +169,14 @@ def summarise(settings: Settings) -> list[Line]:
     for of in PLAN:
         rows = study_runs.read_part(make_part(of, settings), settings)
         budget = study_runs.FEW["budget"] if settings.quick else of.budget
-        more = attenuation.extrapolate_rows(rows, AUTHORS_BUDGET / budget)
+        compared = attenuation.SIGNED if of.solved else summaries.DISTANCE  # by the authors' program
+        more = attenuation.extrapolate_rows(rows, AUTHORS_BUDGET / budget, compared)
         lines = summaries.summarise(rows, of.dataset, of.step)
-        full = [line for line in summaries.summarise(more, of.dataset, of.step) if line["metric"] == attenuation.SIGNED]
+        full = [line for line in summaries.summarise(more, of.dataset, of.step) if line["metric"] == compared]
         for line in lines + [line | {"metric": attenuation.FULL} for line in full]:
             line["epsilon"] = round(line["epsilon"] / of.shrunk, 6)
             point = of.dataset, of.method, names.base(line["metric"]), line["epsilon"]
-            about = {"side": of.side, "budget": budget, "title": of.about.title}
+            about = {"side": of.side, "budget": budget, "compared": compared, "title": of.about.title}
             found.append(line | about | {"published": printed.get(point)})
     return found
 

@@ -30,11 +30,11 @@ def extrapolate(distance: float, floor: float, ratio: float) -> float:
     return math.sqrt(2 * (1 - means / (1 + noise)))
 
 
-def extrapolate_rows(rows: Sequence[Mapping[str, str]], ratio: float) -> list[dict[str, str]]:
-    """Rows of a study with fresh noise, with the signed distances that so many times the gradients would give."""
-    floors = {(row["method"], row["key"]): number(row[SIGNED]) for row in rows if row["mode"] == FLOOR}
+def extrapolate_rows(rows: Sequence[Mapping[str, str]], ratio: float, metric: str = SIGNED) -> list[dict[str, str]]:
+    """Rows of a study with fresh noise, with the distances that so many times the gradients would give."""
+    floors = {(row["method"], row["key"]): number(row[metric]) for row in rows if row["mode"] == FLOOR}
     found = []
     for row in rows:
-        value = extrapolate(number(row[SIGNED]), floors[row["method"], row["key"]], ratio)
-        found.append({**row, SIGNED: "" if math.isnan(value) else str(value)})
+        value = extrapolate(number(row[metric]), floors[row["method"], row["key"]], ratio)
+        found.append({**row, metric: "" if math.isnan(value) else str(value)})
     return found

@@ -12,7 +12,7 @@ from moreaugrad.studies.plan import FLOOR, STRONGEST
 from moreaugrad.studies.summary import group_rows
 from paper import names
 from paper.data.records import number
-from paper.report.attenuation import FULL, SIGNED
+from paper.report.attenuation import FULL
 from paper.report.markdown import (
     Results,
     Row,
@@ -75,11 +75,11 @@ def units(results: Results, file: str = "units.csv") -> str:
     rows = []
     for (dataset, method, _, side), lines in groups.items():
         at = {(line["mode"], line["metric"], number(line["epsilon"])): line for line in lines}
-        floor = format_interval(at[FLOOR, SIGNED, 0.0])
+        floor = format_interval(at[FLOOR, lines[0]["compared"], 0.0])
         for (mode, metric, norm), line in at.items():
             if (mode, metric) == (STRONGEST, FULL):
                 found = [names.dataset(dataset), names.method(method), line["title"], side, line["budget"]]
-                found += [line["counted"], f"{norm:g}", format_interval(at[mode, SIGNED, norm]), floor]
+                found += [line["counted"], f"{norm:g}", format_interval(at[mode, line["compared"], norm]), floor]
                 rows.append([*found, format_interval(line), f"{number(line['published']):.2f}"])
     head = ["data set", "method", "step", "pixels", "gradients", "images", "norm", "measured", "two seeds"]
     return make_table([*head, "at the authors' budget", "published"], rows)

@@ -19,7 +19,7 @@ from paper.report.summaries import DISTANCE, MIDDLE
 Lines = Sequence[Mapping[str, Any]]
 CURVE, NORM = "curve", 10.0
 ORDER = ("ours", "paper", "smooth", "authors", CURVE)
-METHODS = ("moreau", "sparse_moreau")
+METHODS = {"moreau": SIGNED, "sparse_moreau": SIGNED, "gradient": DISTANCE}  # by which the authors compare
 TITLE = "How far the published attack moves maps, in the paper's units and in those of the network"
 NOTE = (
     "means over images with a valid attack, 95 % intervals; signed maps, extrapolated to the authors' budget; "
@@ -75,10 +75,10 @@ def _known(published: Lines, dataset: str, method: str, norm: float) -> list[flo
 
 
 def _draw_curves(axes: Axes, dataset: str, lines: Lines, full: Lines, published: Lines) -> None:
-    for method in METHODS:
+    for method, compared in METHODS.items():
         colour, marker = COLOURS[method]
         corrected = [line for line in lines if line["protocol"] == CURVE]
-        for source, metric, style in ((corrected, FULL, "-"), (full, SIGNED, ":")):
+        for source, metric, style in ((corrected, FULL, "-"), (full, compared, ":")):
             of = (dataset, method, metric, STRONGEST)
             some = [line for line in source if tuple(line[n] for n in ("dataset", "method", "metric", "mode")) == of]
             some = _take_largest(some)
