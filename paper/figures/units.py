@@ -28,6 +28,7 @@ from paper.settings import Settings
 DATASETS = ("imagenet", "tiny_imagenet")  # of CIFAR-10 the network has the units of the published experiments
 OURS, PAPER = 0.502, 0.226  # what inputs are divided by: EfficientNet-Lite0's, and ImageNet's mean over channels
 PUBLISHED_SIDE = {"tiny_imagenet": 128, "imagenet": 224}  # pixels of the images that the norms are taken to be for
+ENLARGED = 224  # of Tiny-ImageNet's, if the paper's network for it was that for photos: it does not say
 DRAWS, ATTACK_BUDGET = 8, 24  # noise vectors per step; gradients of a map inside the attack
 AUTHORS_BUDGET = 19200  # gradients of a judged map in the authors' program
 DENSE, SPARSE = 192, 480  # gradients of a judged map: noise adds entries to a sparse one, so it needs more
@@ -49,7 +50,10 @@ STEPS = {  # each adds one thing to the one before
     "smooth": Step("and a network without kinks", noise_free=False),
     "authors": Step("and the authors' objective"),
 }
-CURVES = {"curve": Step("the paper's units and the authors' objective", smooth=False)}  # on the network as it is
+CURVES = {  # on the network as it is
+    "curve": Step("the paper's units and the authors' objective", smooth=False),
+    "enlarged": Step("the same, norms for images enlarged to 224", smooth=False),
+}
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Measured:
     @property
     def shrunk(self) -> float:
         """How much shorter the same change of every pixel is than in an image of the published size."""
-        return self.side / PUBLISHED_SIDE[self.dataset]
+        return self.side / (ENLARGED if self.step == "enlarged" else PUBLISHED_SIDE[self.dataset])
 
     @property
     def solved(self) -> bool:
@@ -90,7 +94,7 @@ FEW = {"method": "sparse_moreau", "images": 3, "budget": SPARSE}
 PLAN = (  # the most telling first
     *(Measured(step, "imagenet") for step in ("ours", "paper")),
     Measured("curve", "imagenet", side=224),
-    *(Measured(step, "tiny_imagenet") for step in ("curve", "ours")),
+    *(Measured(step, "tiny_imagenet") for step in ("curve", "enlarged", "ours")),
     Measured("curve", "tiny_imagenet", **FEW),
     Measured("curve", "imagenet", **FEW),
     Measured("curve", "imagenet"),
@@ -102,6 +106,7 @@ PLAN = (  # the most telling first
     Measured("smooth", "imagenet"),
     *(Measured(step, "tiny_imagenet") for step in ("paper", "authors", "smooth")),
 )
+CONVERSION = ("name", "value")
 COLUMNS = (*summaries.COLUMNS, "side", "budget", "compared", "title", "published")
 
 
@@ -181,12 +186,22 @@ def summarise(settings: Settings) -> list[Line]:
     return found
 
 
+def convert() -> list[Line]:
+    """What the paper's numbers are in the units of EfficientNet-Lite0, and what those are in the paper's."""
+    ratio = PAPER / OURS
+    numbers = {"std": OURS, "std_paper": PAPER, "norm": 10 * ratio, "rho": ratio**2, "eta": study_runs.ETA / ratio}
+    numbers |= {"norm_back": 10 / ratio, "larger_norm_back": 20 / ratio, "rho_back": ratio**-2}
+    return [{"name": name, "value": value} for name, value in numbers.items()]
+
+
 def make(settings: Settings) -> bool:
     """Run or resume the studies, then write units.csv and units.png of the rows that are there."""
     done = study_runs.run(make_parts(settings), settings)
     if lines := summarise(settings):
         records.write(settings.out / "units.csv", lines, COLUMNS)
+        records.write(settings.out / "conversion.csv", convert(), CONVERSION)
         ours = settings.out / "robustness.csv"
         full = records.read(ours) if ours.is_file() else []
-        curve_plot.save(unit_plot.draw(lines, full, summaries.read_published()), settings.out / "units.png")
+        picture = unit_plot.draw(lines, full, summaries.read_published(), OURS / PAPER)
+        curve_plot.save(picture, settings.out / "units.png")
     return done

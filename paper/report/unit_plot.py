@@ -18,7 +18,7 @@ from paper.report.summaries import DISTANCE, MIDDLE
 
 Lines = Sequence[Mapping[str, Any]]
 CURVE, NORM = "curve", 10.0
-ORDER = ("ours", "paper", "smooth", "authors", CURVE)
+ORDER = ("ours", "paper", "smooth", "authors", CURVE, "enlarged")
 METHODS = {"moreau": SIGNED, "sparse_moreau": SIGNED, "gradient": DISTANCE}  # by which the authors compare
 TITLE = "How far the published attack moves maps, in the paper's units and in those of the network"
 NOTE = (
@@ -27,10 +27,11 @@ NOTE = (
 )
 
 
-def draw(lines: Lines, full: Lines, published: Lines) -> Figure:
+def draw(lines: Lines, full: Lines, published: Lines, factor: float) -> Figure:
     """A row for each data set: the steps on the left, the curves on the right.
 
-    `lines` are those of units.csv, `full` of the published protocol in the network's own units.
+    `lines` are those of units.csv, `full` of the published protocol in the network's own units, of which one is
+    `factor` of the paper's.
     """
     some = [line for line in lines if (line["metric"], line["mode"]) == (FULL, STRONGEST)]
     datasets = [name for name in names.DATASETS if any(line["dataset"] == name for line in some)]
@@ -39,7 +40,7 @@ def draw(lines: Lines, full: Lines, published: Lines) -> Figure:
     places = figure.subplots(len(datasets), 2, squeeze=False, width_ratios=(1.35, 1))
     for row, dataset in zip(places, datasets, strict=True):
         _draw_steps(row[0], [line for line in some if line["dataset"] == dataset], published)
-        _draw_curves(row[1], dataset, some, full, published)
+        _draw_curves(row[1], dataset, some, full, published, factor)
         for axes in row:
             axes.tick_params(labelsize=8)
             axes.grid(alpha=0.25)
@@ -74,26 +75,26 @@ def _known(published: Lines, dataset: str, method: str, norm: float) -> list[flo
     return [p["value"] for p in published if (p["dataset"], p["method"], p["metric"], p["epsilon"]) == of]
 
 
-def _draw_curves(axes: Axes, dataset: str, lines: Lines, full: Lines, published: Lines) -> None:
+def _draw_curves(axes: Axes, dataset: str, lines: Lines, full: Lines, published: Lines, factor: float) -> None:
+    corrected = [line for line in lines if line["protocol"] == CURVE]
     for method, compared in METHODS.items():
         colour, marker = COLOURS[method]
-        corrected = [line for line in lines if line["protocol"] == CURVE]
-        for source, metric, style in ((corrected, FULL, "-"), (full, compared, ":")):
+        for source, metric, scale, style in ((corrected, FULL, 1, "-"), (full, compared, factor, ":")):
             of = (dataset, method, metric, STRONGEST)
             some = [line for line in source if tuple(line[n] for n in ("dataset", "method", "metric", "mode")) == of]
             some = _take_largest(some)
-            x = [number(line["epsilon"]) for line in some]
+            x = [scale * number(line["epsilon"]) for line in some]
             middle, low, high = ([number(line[name]) for line in some] for name in MIDDLE)
-            axes.plot(x, middle, style, color=colour, marker=marker, markersize=5, linewidth=1.5)
-            if style == "-":
-                axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+            face = colour if style == "-" else "white"
+            axes.plot(x, middle, style, color=colour, marker=marker, markersize=5, markerfacecolor=face, linewidth=1.5)
+            axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=2 if style == "-" else 1)
         known = sorted((p["epsilon"], p["value"]) for p in published if _is_of(p, dataset, method))
         axes.plot(*zip(*known, strict=True), "--", color=colour, linewidth=1.1)
     axes.set_xscale("log")
-    axes.set_xticks([1, 3, 10, 20], ["1", "3", "10", "20"])
+    axes.set_xticks([1, 3, 10, 20, 40], ["1", "3", "10", "20", "40"])
     axes.set_xticks([], minor=True)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("L2 norm of the change", fontsize=9)
+    axes.set_xlabel("L2 norm of the change, in the paper's units", fontsize=9)
     axes.set_ylabel("normalised distance", fontsize=9)
 
 
@@ -110,6 +111,6 @@ def _is_of(line: Mapping[str, Any], dataset: str, method: str) -> bool:
 
 def _make_legend() -> list[Line2D]:
     found = [Line2D([], [], color=COLOURS[n][0], marker=COLOURS[n][1], label=names.method(n)) for n in METHODS]
-    styles = (("-", "the paper's units"), (":", "our units, full protocol"), ("--", "published"))
+    styles = (("-", "measured in the paper's units"), (":", "full protocol, only norms converted"), ("--", "published"))
     found += [Line2D([], [], color="black", linewidth=1.3, linestyle=style, label=label) for style, label in styles]
     return found
