@@ -16,13 +16,14 @@ from typing import Any
 import moreaugrad as mg
 from moreaugrad.models.classifier import ViewChange
 from moreaugrad.models.custom import as_classifier
+from moreaugrad.studies.plan import STRONGEST
 from paper import names
 from paper.data import records
 from paper.data.recipes import LEVEL
 from paper.data.records import Line
-from paper.figures import study_runs
+from paper.figures import robustness, study_runs
 from paper.figures.study_runs import Part
-from paper.report import attenuation, curve_plot, summaries, unit_plot
+from paper.report import attenuation, bimodality, curve_plot, summaries, unit_plot
 from paper.settings import Settings
 
 DATASETS = ("imagenet", "tiny_imagenet")  # of CIFAR-10 the network has the units of the published experiments
@@ -107,6 +108,7 @@ PLAN = (  # the most telling first
     *(Measured(step, "tiny_imagenet") for step in ("paper", "authors", "smooth")),
 )
 CONVERSION = ("name", "value")
+CONVERTED = ("dataset", "method", "epsilon", "norm", "counted", *summaries.MIDDLE)
 COLUMNS = (*summaries.COLUMNS, "side", "budget", "compared", "title", "published")
 
 
@@ -194,12 +196,25 @@ def convert() -> list[Line]:
     return [{"name": name, "value": value} for name, value in numbers.items()]
 
 
+def convert_full(settings: Settings) -> list[Line]:
+    """The full protocol in the network's units, norms in the paper's: signed maps of the images that do not jump."""
+    found = []
+    for dataset, rows in study_runs.read_rows(robustness.make_parts, settings).items():
+        for method in ("moreau", "sparse_moreau") if dataset in DATASETS else ():
+            lines = summaries.summarise(bimodality.drop_jumping(rows, method), dataset, "published")
+            hits = [line for line in lines if (line["mode"], line["metric"]) == (STRONGEST, attenuation.SIGNED)]
+            found += [line | {"norm": line["epsilon"] * OURS / PAPER} for line in hits]
+    return found
+
+
 def make(settings: Settings) -> bool:
     """Run or resume the studies, then write units.csv and units.png of the rows that are there."""
     done = study_runs.run(make_parts(settings), settings)
     if lines := summarise(settings):
         records.write(settings.out / "units.csv", lines, COLUMNS)
         records.write(settings.out / "conversion.csv", convert(), CONVERSION)
+        if not settings.quick:
+            records.write(settings.out / "converted.csv", convert_full(settings), CONVERTED)
         ours = settings.out / "robustness.csv"
         full = records.read(ours) if ours.is_file() else []
         picture = unit_plot.draw(lines, full, summaries.read_published(), OURS / PAPER)

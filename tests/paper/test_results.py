@@ -14,7 +14,7 @@ STUDIES = {
     fair: ("fair.csv", "fair_floors.csv", "paired.csv", "way.csv"),
     noise: ("noise.csv",),
     robustness: ("robustness.csv", "robustness_all.csv", "ordering.csv", "floors.csv", "jumps.csv"),
-    units: ("units.csv",),
+    units: ("units.csv", "converted.csv"),
 }
 ROWS = {accuracy: ("accuracy.csv", "accuracy_paired.csv"), solutions: ("solutions.csv",)}
 
