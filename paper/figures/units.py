@@ -95,7 +95,7 @@ FEW = {"method": "sparse_moreau", "images": 3, "budget": SPARSE}
 PLAN = (  # the most telling first
     *(Measured(step, "imagenet") for step in ("ours", "paper")),
     Measured("curve", "imagenet", side=224),
-    *(Measured(step, "tiny_imagenet") for step in ("curve", "enlarged", "ours")),
+    *(Measured(step, "tiny_imagenet", images=4) for step in ("curve", "enlarged", "ours")),
     Measured("curve", "tiny_imagenet", **FEW),
     Measured("curve", "imagenet", **FEW),
     Measured("curve", "imagenet"),
