@@ -236,6 +236,13 @@ def test_the_paper_s_units_halve_how_far_the_same_attack_gets():
     assert 1.7 < ours[0] / theirs[0] < 3
 
 
+def test_on_whole_photos_in_the_paper_s_units_maps_move_about_as_far_as_published():
+    """The published values are good to a couple of hundredths."""
+    mean, low, high = in_units("curve", "imagenet", side=224)
+    assert low - 0.03 < published("imagenet")["moreau", 10] < high + 0.03
+    assert mean < published("imagenet")["moreau", 10]
+
+
 def test_with_converted_norms_the_full_protocol_meets_the_published_curve_on_photos():
     """Norm 10 in the network's units is a little more than 20 in the paper's; maps that jump aside."""
     line = RESULTS.one("converted.csv", {"dataset": "imagenet", "method": "moreau", "epsilon": "10"})
