@@ -26,7 +26,7 @@ from benchmarks import record
 from moreaugrad.certificates.theory import topk_overlap
 from moreaugrad.models.checkpoint import read_metadata
 from moreaugrad.models.classifier import Classifier
-from moreaugrad.models.pixels import in_pixels
+from moreaugrad.models.units import in_pixels
 
 SHARES = (0.02, 0.05, 0.1, 0.2)  # epsilon / sigma
 

@@ -46,6 +46,7 @@ FIGURES = {
     "compare": Figure("methods side by side", photos=True),
     "attack": Figure("maps before and after an attack", photos=True),
     "robustness": Figure("how far an attack moves maps, against its size", rows=True),
+    "units": Figure("the published protocol in the units of the paper's networks", rows=True),
     "noise": Figure("how far random noise moves maps", rows=True),
     "intro": Figure("one photo, before and after an attack", photos=True),
     "fair": Figure("methods on equal terms", rows=True),

@@ -25,6 +25,7 @@ METRICS = {
     "normalised_distance_signed": "normalised distance, as published",
     "topk_signed": "top-k intersection, as published",
     "ssim_raw": "SSIM, as published",
+    "normalised_distance_full": "normalised distance at the full budget",
     "insertion": "insertion",
     "deletion": "deletion, to the mean colour",
     "deletion_blur": "deletion, to a blur",
@@ -36,7 +37,7 @@ METRICS = {
 }
 LOWER = frozenset(("normalised_distance", "deletion", "deletion_blur", "nonzero_share"))  # smaller is better
 COMPARED = tuple(METRICS)[:3]  # between two maps; those of the curves
-ACCURACY = tuple(METRICS)[6:]
+ACCURACY = tuple(METRICS)[7:]
 ACCURACY_METHODS = (
     *("gradient", "integrated_gradients", "smoothgrad", "sparsified_smoothgrad"),
     *("moreau", "sparse_moreau", "group_sparse_moreau", "gradcam", "random"),
@@ -53,6 +54,7 @@ PUBLISHED_METHODS = {
 }
 PUBLISHED_METRICS = dict(zip(("normalized_distance", "topk_intersection", "ssim"), COMPARED, strict=True))
 BASE = dict(zip(("normalised_distance_signed", "topk_signed", "ssim_raw"), COMPARED, strict=True))
+BASE["normalised_distance_full"] = "normalised_distance"
 
 
 def method(name: str) -> str:

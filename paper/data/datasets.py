@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -73,13 +73,16 @@ class Sample:
         return f"{names.dataset(self.name)}: {self.class_name(int(predicted))}"
 
 
-def sample(name: str, settings: Settings, count: int, seed: int = 0, size: int | None = None) -> Sample:
+def sample(
+    name: str, settings: Settings, count: int, seed: int = 0, change: Callable[[Any], Any] | None = None
+) -> Sample:
     """`count` images in the order of a permutation by the seed, so that fewer are the first of more.
 
-    `size`: side of the network's input in pixels; None: its own.
+    `change` makes another classifier of the data set's own, with its own way of reading pictures.
     """
     one_of("a data set", name, tuple(MODELS))
-    found, classifier = _read(*find(name, settings.data)), load(name, settings, size)
+    found, classifier = _read(*find(name, settings.data)), load(name, settings)
+    classifier = classifier if change is None else change(classifier)
     if len(found.labels) < count:
         raise ValueError(f"{name} must have at least {count} images, got {len(found.labels)} in {settings.data}")
     chosen = np.random.default_rng(seed).permutation(len(found.labels))[:count].tolist()
@@ -117,14 +120,14 @@ def check(settings: Settings, datasets: Sequence[str]) -> None:
         load(name, settings)
 
 
-def load(name: str, settings: Settings, size: int | None = None) -> Any:
+def load(name: str, settings: Settings) -> Any:
     """The network of a data set; loaded once."""
-    return _load(settings.model(name), settings.weights.get(name), settings.place, size)
+    return _load(settings.model(name), settings.weights.get(name), settings.place)
 
 
 @lru_cache(maxsize=8)
-def _load(model: str, weights: Path | None, place: torch.device, size: int | None) -> Any:
-    found = mg.load_model(model, None if weights is None else str(weights), device=place, size=size)
+def _load(model: str, weights: Path | None, place: torch.device) -> Any:
+    found = mg.load_model(model, None if weights is None else str(weights), device=place)
     return found.requires_grad_(False)  # otherwise each attack would copy the network to freeze its weights
 
 

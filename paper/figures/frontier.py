@@ -12,10 +12,13 @@ import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from moreaugrad.models.classifier import ViewChange
+from moreaugrad.models.custom import as_classifier
 from moreaugrad.studies.resumable_csv import ResumableCsv, describe_study
 from paper.data import records
 from paper.data.datasets import Sample, sample
@@ -147,7 +150,7 @@ def _run_shard(shard: Shard, settings: Settings, until: float | None) -> bool:
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     size = (terms.sizes or {}).get(shard.dataset)
-    found = sample(shard.dataset, settings, shard.images.stop, size=size)
+    found = sample(shard.dataset, settings, shard.images.stop, change=None if size is None else partial(resize, size))
     file = open_rows(folder)
     describe_study(
         folder / "study.json", _describe(shard, found, settings), describe_run("frontier", settings), file.path
@@ -164,6 +167,11 @@ def _run_shard(shard: Shard, settings: Settings, until: float | None) -> bool:
             f"{folder.name}: images to {some.stop} of {shard.images.stop}, {time.monotonic() - began:.0f} s", flush=True
         )
     return True
+
+
+def resize(size: int, classifier: Any) -> Any:
+    """The classifier for pictures of that many pixels a side."""
+    return as_classifier(classifier, name=classifier.name, change=ViewChange(size=size))
 
 
 def open_rows(folder: Path) -> ResumableCsv:

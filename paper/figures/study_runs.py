@@ -50,6 +50,7 @@ class Part:
     number: int  # of the shard, from 1
     images: range
     study: mg.Study
+    change: Callable[[Any], Any] | None = None  # makes another classifier of the data set's own
 
     def folder(self, settings: Settings) -> Path:
         return settings.out / "studies" / f"{self.name}_{self.dataset}_{self.number}"
@@ -104,7 +105,8 @@ def _run_part(part: Part, first: bool, began: float, settings: Settings) -> bool
     left = None if settings.minutes is None else settings.minutes - (time.monotonic() - began) / 60
     if left is not None and left <= 0 and not first:
         return False
-    found, some = sample(part.dataset, settings, part.images.stop), slice(part.images.start, part.images.stop)
+    found = sample(part.dataset, settings, part.images.stop, change=part.change)
+    some = slice(part.images.start, part.images.stop)
     folder, start = part.folder(settings), time.monotonic()
     if settings.restart and folder.is_dir():
         shutil.rmtree(folder)
@@ -115,7 +117,7 @@ def _run_part(part: Part, first: bool, began: float, settings: Settings) -> bool
         folder,
         minutes=left,
         watch=partial(_report, folder.name, [start]),
-        name=settings.model(part.dataset),
+        name=settings.model(part.dataset) + (f", {part.change}" if part.change else ""),
         command=shlex.join(["python", "-m", "paper", *sys.argv[1:]]),
     )
     same = "the same command, without --restart," if settings.restart else "the same command"
@@ -135,8 +137,14 @@ def read_rows(make_parts: Callable[[Settings], list[Part]], settings: Settings) 
     """The rows that are there, by data set, whatever data sets this run is about."""
     found: dict[str, list[Row]] = {}
     for part in make_parts(replace(settings, datasets=DATASETS)):
-        path = part.folder(settings) / "rows.csv"
-        if path.is_file():
-            some = [{FLAGGED.get(name, name): value for name, value in row.items()} for row in records.read(path)]
+        if some := read_part(part, settings):
             found.setdefault(part.dataset, []).extend(some)
     return found
+
+
+def read_part(part: Part, settings: Settings) -> list[Row]:
+    """The rows of one study that are there, with the columns' names in the tables of the paper."""
+    path = part.folder(settings) / "rows.csv"
+    if not path.is_file():
+        return []
+    return [{FLAGGED.get(name, name): value for name, value in row.items()} for row in records.read(path)]

@@ -43,6 +43,18 @@ def _floor(rows: Sequence[Row], method: str) -> dict[str, float]:
     return {row["key"]: number(row[DISTANCE]) for row in rows if (row["method"], row["mode"]) == (method, FLOOR)}
 
 
+def find_jumping(floor: Mapping[str, float]) -> set[str]:
+    """The images on which two seeds lie farther apart than noise explains."""
+    middle = float(np.median(list(floor.values())))
+    return {key for key, value in floor.items() if value > FAR * middle}
+
+
+def drop_jumping(rows: Sequence[Row], method: str) -> list[Row]:
+    """The rows of a method on the other images."""
+    jumping = find_jumping(_floor(rows, method))
+    return [row for row in rows if row["method"] == method and row["key"] not in jumping]
+
+
 def without_jumps(rows: Sequence[Row], dataset: str, published: Sequence[Mapping[str, Any]]) -> list[Line]:
     """How far attacks move maps of MoreauGrad, with the images that jump by themselves and without them."""
     found: list[Line] = []
@@ -50,11 +62,11 @@ def without_jumps(rows: Sequence[Row], dataset: str, published: Sequence[Mapping
     for method in ("moreau", "sparse_moreau"):
         if not (floor := _floor(rows, method)):
             continue
-        middle = float(np.median(list(floor.values())))
+        jumping = find_jumping(floor)
         hits = [(row["key"], number(row["epsilon"]), number(row[DISTANCE])) for row in rows if is_hit(row, method)]
         for size in sorted({epsilon for _, epsilon, _ in hits}):
             every = {key: value for key, epsilon, value in hits if epsilon == size}
-            still = [value for key, value in every.items() if floor[key] <= FAR * middle]
+            still = [value for key, value in every.items() if key not in jumping]
             line: Line = {"dataset": dataset, "method": method, "epsilon": size, "counted": len(every)}
             line |= {"mean": float(np.mean(list(every.values()))), "counted_without": len(still)}
             line |= {"mean_without": float(np.mean(still)), "published": values.get((dataset, method, DISTANCE, size))}

@@ -12,6 +12,7 @@ from moreaugrad.studies.plan import FLOOR, STRONGEST
 from moreaugrad.studies.summary import group_rows
 from paper import names
 from paper.data.records import number
+from paper.report.attenuation import FULL
 from paper.report.markdown import (
     Results,
     Row,
@@ -64,6 +65,24 @@ def _make_grid(lines: Sequence[Row], dataset: str, metric: str, format_cell: Cal
         rows += [[names.method(method), *(at.get(size, "") for size in sizes)]] if some else []
     better = "lower" if names.is_lower_better(metric) else "higher"
     return make_table([f"{names.metric(metric)} ({better} is more robust)", *(f"{size:g}" for size in sizes)], rows)
+
+
+def units(results: Results, file: str = "units.csv") -> str:
+    """Each step of the published protocol in other units: distances of signed maps, as measured, between two seeds, and
+    extrapolated to the authors' budget; the published value last."""
+    by = ("dataset", "method", "protocol", "side")
+    groups = group_rows(results.lines(file), by)
+    rows = []
+    for (dataset, method, _, side), lines in groups.items():
+        at = {(line["mode"], line["metric"], number(line["epsilon"])): line for line in lines}
+        floor = format_interval(at[FLOOR, lines[0]["compared"], 0.0])
+        for (mode, metric, norm), line in at.items():
+            if (mode, metric) == (STRONGEST, FULL):
+                found = [names.dataset(dataset), names.method(method), line["title"], side, line["budget"]]
+                found += [line["counted"], f"{norm:g}", format_interval(at[mode, line["compared"], norm]), floor]
+                rows.append([*found, format_interval(line), f"{number(line['published']):.2f}"])
+    head = ["data set", "method", "step", "pixels", "gradients", "images", "norm", "measured", "two seeds"]
+    return make_table([*head, "at the authors' budget", "published"], rows)
 
 
 def ordering(
@@ -278,7 +297,8 @@ def frontier_attacks(results: Results, share: str = "0.1", noise: str = "0.1") -
 
 
 MADE = (
-    *(published, against_size, ordering, strongest, modes, paired, way, accuracy, accuracy_paired, sweep, plain),
+    *(published, units, against_size, ordering, strongest, modes, paired, way),
+    *(accuracy, accuracy_paired, sweep, plain),
     *(frontier, frontier_goal, frontier_attacks),
 )
 TABLES: dict[str, Callable[..., str]] = {each.__name__: each for each in MADE}

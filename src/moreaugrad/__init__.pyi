@@ -104,7 +104,8 @@ from .models import MODELS as MODELS
 from .models import load_model as load_model
 from .models.classes import Contrast as Contrast
 from .models.classifier import Classifier as Classifier
-from .models.pixels import in_pixels as in_pixels
+from .models.units import in_pixels as in_pixels
+from .models.units import to_units as to_units
 from .registry import register as register
 from .results import Explanation as Explanation
 from .studies.plan import Study as Study

@@ -65,5 +65,5 @@ def test_points_travel_between_statistics():
 def test_methods_without_statistics_have_no_other_slope():
     with pytest.raises(ValueError, match="slope='square' needs a method that averages gradients"):
         attack(mg.Gradient(network()), slope="square")
-    with pytest.raises(ValueError, match="statistic.*sqare"):
+    with pytest.raises(ValueError, match=r"statistic.*sqare"):
         attack(smooth("votes"), slope="sqare")

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from moreaugrad.models.classifier import CentreCrop, Classifier, FunctionView
-from moreaugrad.models.pixels import in_pixels
+from moreaugrad.models.units import in_pixels
 
 VIEWS = {
     "cover": CentreCrop((40, 40), (50, 50), filter=Image.Resampling.BILINEAR),

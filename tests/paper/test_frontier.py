@@ -1,4 +1,4 @@
-"""The frontier: rows that can be resumed, ratios in closed form, and the committed tables as the committed rows give."""
+"""The frontier: rows that can be resumed, ratios in closed form, and the tables as the committed rows give."""
 
 import math
 from dataclasses import replace

@@ -5,15 +5,16 @@ import shutil
 import pytest
 
 from paper.data import records
-from paper.figures import accuracy, fair, noise, robustness, solutions
+from paper.figures import accuracy, fair, noise, robustness, solutions, units
 from paper.figures.row_runs import RowFile
-from paper.report import curve_plot, dot_plot, readme
+from paper.report import curve_plot, dot_plot, readme, unit_plot
 from paper.settings import Settings
 
 STUDIES = {
     fair: ("fair.csv", "fair_floors.csv", "paired.csv", "way.csv"),
     noise: ("noise.csv",),
     robustness: ("robustness.csv", "robustness_all.csv", "ordering.csv", "floors.csv", "jumps.csv"),
+    units: ("units.csv", "converted.csv"),
 }
 ROWS = {accuracy: ("accuracy.csv", "accuracy_paired.csv"), solutions: ("solutions.csv",)}
 
@@ -24,7 +25,7 @@ def name(figure):
 
 def redraw(figure, out):
     with pytest.MonkeyPatch.context() as patch:
-        for module, function in ((curve_plot, "draw"), (dot_plot, "draw"), (solutions, "draw")):
+        for module, function in ((curve_plot, "draw"), (dot_plot, "draw"), (unit_plot, "draw"), (solutions, "draw")):
             patch.setattr(module, function, lambda *args, **options: None)
         for module in (curve_plot, solutions):
             patch.setattr(module, "save", lambda figure, path: None)

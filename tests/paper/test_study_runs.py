@@ -20,7 +20,7 @@ def settings(tmp_path, monkeypatch):
     """Quick settings on a small network; the studies' own curves are not drawn."""
     network = Small().eval().requires_grad_(False)
 
-    def sample(name, asked, count):
+    def sample(name, asked, count, change=None):
         x = torch.randn(count, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(len(name)))
         return SimpleNamespace(classifier=network, x=x, keys=[f"{name}{place}" for place in range(count)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 
 from jaxtyping import Float
@@ -12,9 +12,10 @@ from moreaugrad import validate
 from moreaugrad.attacks.base import AttackedModel, Maps
 from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.map_attack import MapAttack, magnitude, shares
+from moreaugrad.attacks.noise_free import NoiseFree, check_noise_free
 from moreaugrad.batch import total
 from moreaugrad.metrics.similarity import count_top, require_top, top_entries
-from moreaugrad.types import PerImage
+from moreaugrad.types import Images, PerImage
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,8 @@ class TopK(MapAttack):
     Args:
         k: number of entries (an int), or their share (a float in (0, 1]); default 40 % of the clean map's non-zeros.
         per_pixel: whether to sum |map| over channels first.
+        noise_free: for the MoreauGrad family: attack the gradient at the solution without the noise, as the published
+            attack does, instead of the map; the entries T are those of the map.
         **options: those of `MapAttack`.
 
     Example:
@@ -36,9 +39,13 @@ class TopK(MapAttack):
 
     k: float | int | None = field(default=None, kw_only=True)
     per_pixel: bool = field(default=False, kw_only=True)
+    noise_free: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.check_options(flags="noise_free")
+        if self.noise_free:
+            check_noise_free(self.attacked)
         if self.k is None:
             return
         validate.number("k", self.k)
@@ -46,6 +53,12 @@ class TopK(MapAttack):
             raise ValueError(f"k must be at least 1 entry, or a share in (0, 1], got {self.k}")
         if not isinstance(self.k, Integral) and not 0 < self.k <= 1:
             raise ValueError(f"k must be a share of the entries in (0, 1], or a whole number of them, got {self.k}")
+
+    def make_model(self, x: Images, target: Tensor, logits: Tensor) -> AttackedModel:
+        model = super().make_model(x, target, logits)
+        if not self.noise_free:
+            return model
+        return replace(model, method=NoiseFree(model.method), surrogate=NoiseFree(model.surrogate))
 
     def reference(self, clean: Maps, model: AttackedModel, ball: Ball) -> Float[Tensor, "n d"]:
         """A mask of the largest entries."""

@@ -211,7 +211,7 @@ def certify_picture(
     """The certificate; and, where it guarantees anything at all, attacks that try it."""
     from moreaugrad.cli import certify_report
     from moreaugrad.cli.report import to_picture
-    from moreaugrad.models.pixels import in_pixels
+    from moreaugrad.models.units import in_pixels
 
     classifier = in_pixels(classifier) if typed.pixels else classifier
     x = classifier.preprocess(photo)[None].contiguous()

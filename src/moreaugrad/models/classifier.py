@@ -18,6 +18,8 @@ from moreaugrad.files import first_line
 from moreaugrad.source import Region
 
 Values = tuple[float, ...]  # one per channel
+IMAGENET_MEAN: Values = (0.485, 0.456, 0.406)
+IMAGENET_STD: Values = (0.229, 0.224, 0.225)
 
 
 class View(Protocol):
@@ -53,8 +55,8 @@ class CentreCrop:
 
     size: tuple[int, int] = (224, 224)
     box: tuple[int, int] = (256, 256)  # height and width before the cut
-    mean: Values = (0.485, 0.456, 0.406)
-    std: Values = (0.229, 0.224, 0.225)
+    mean: Values = IMAGENET_MEAN
+    std: Values = IMAGENET_STD
     filter: Image.Resampling = Image.Resampling.BICUBIC
     fit: str = "cover"
 
