@@ -6,8 +6,8 @@ from torch import nn
 
 import moreaugrad as mg
 from moreaugrad.methods.sparsified import SparsifiedSmoothGrad, sparsify
-from moreaugrad.model.smoothing import antithetic
 from moreaugrad.model.statistics import floor_share, largest
+from moreaugrad.model.smoothing import antithetic
 
 VARIANTS = ["basic", "relaxed", "scaled"]
 X = torch.randn(3, 2, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
