@@ -7,6 +7,7 @@ rounded outwards.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TypeAlias
 
 import torch
@@ -19,6 +20,7 @@ Counts: TypeAlias = Int[Tensor, "d"]
 Shares: TypeAlias = Float[Tensor, "d"]
 
 _STEPS = 50
+_TABLE = 20_000  # the most samples of which all limits are kept
 _TERMS = 20_000  # of the continued fraction; about sqrt(samples) are needed
 _EXACT = 1e-13  # of the fraction
 _OUTWARDS = 1e-9  # of a tail, more than the fraction's error
@@ -26,10 +28,18 @@ _OUTWARDS = 1e-9  # of a tail, more than the fraction's error
 
 def clopper_pearson(counts: Counts, samples: int, alpha: float) -> tuple[Shares, Shares]:
     """The limits of each share, each of which is wrong with probability at most alpha, whatever the share is."""
+    if samples <= _TABLE:  # one table serves all images
+        table = _all_limits(samples, alpha)
+        return table[counts], 1 - table[samples - counts]
     found, place = counts.unique(return_inverse=True)  # few of many entries differ
     mirrored, again = (samples - counts).unique(return_inverse=True)
     lower = _lower_limit(found, samples, alpha)[place]
     return lower, 1 - _lower_limit(mirrored, samples, alpha)[again]
+
+
+@lru_cache(maxsize=8)
+def _all_limits(samples: int, alpha: float) -> Shares:
+    return _lower_limit(torch.arange(samples + 1), samples, alpha)
 
 
 def _lower_limit(counts: Counts, samples: int, alpha: float) -> Shares:
