@@ -194,6 +194,8 @@ def certify(
     path, given, terminal = open_image(image), options.given(), Terminal(quiet, json)
     from moreaugrad.cli.report import report_on_image
 
+    if typed.statistic is not None:
+        given.pop("statistic", None)  # the same option, which `typed` has too
     check_method_options(given)
     examine = partial(certify_picture, typed=typed, options=given, target=target, terminal=terminal)
     return report_on_image(path, "certificate", model, out, examine, terminal)

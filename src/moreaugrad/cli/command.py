@@ -49,6 +49,8 @@ def complete(names: Callable[[], Iterable[str]], lists: bool = False) -> Callabl
 def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """A command for Typer: each parameter that is a dataclass becomes the options that are its fields.
 
+    An option that two of them have is the first one's, and given to both.
+
     Adds --import, whose modules are imported before the command looks up any name.
     """
     groups: dict[str, Any] = {name: kind for name, kind in get_type_hints(command).items() if is_dataclass(kind)}
@@ -58,8 +60,10 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
         if name not in groups:
             options.append(one.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
             continue
-        own = get_type_hints(groups[name], include_extras=True)
+        own, there = get_type_hints(groups[name], include_extras=True), {each.name for each in options}
         for each in fields(groups[name]):
+            if each.name in there:
+                continue
             default = each.metadata.get("info", each.default)
             if "info" in each.metadata:
                 default.rich_help_panel = default.rich_help_panel or _panel_of(groups[name], each.name)
@@ -70,10 +74,9 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(imports: list[str] | None = None, **typed: Any) -> Any:
         for module in imports or ():
             import_plugin(module)
-        bundles = {
-            name: kind(**{each.name: typed.pop(each.name) for each in fields(kind)}) for name, kind in groups.items()
-        }
-        return command(**typed, **bundles)
+        bundles = {name: kind(**{each.name: typed[each.name] for each in fields(kind)}) for name, kind in groups.items()}
+        bundled = {each.name for kind in groups.values() for each in fields(kind)}
+        return command(**{name: value for name, value in typed.items() if name not in bundled}, **bundles)
 
     run.__signature__ = Signature(options)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in options}
