@@ -243,6 +243,14 @@ def test_on_whole_photos_in_the_paper_s_units_maps_move_about_as_far_as_publishe
     assert mean < published("imagenet")["moreau", 10]
 
 
+def test_on_tiny_imagenet_less_than_twice_as_far_is_left_of_a_large_gap():
+    mean, low, _ = in_units("curve", "tiny_imagenet")
+    printed = published("tiny_imagenet")["moreau", 10]
+    assert printed < low < mean < 2 * printed
+    full = interval("tiny_imagenet", "moreau", 10, "normalised_distance_signed", file="robustness.csv")[0]
+    assert mean - printed < 0.2 * (full - printed)
+
+
 def test_with_converted_norms_the_full_protocol_meets_the_published_curve_on_photos():
     """Norm 10 in the network's units is a little more than 20 in the paper's; maps that jump aside."""
     line = RESULTS.one("converted.csv", {"dataset": "imagenet", "method": "moreau", "epsilon": "10"})
