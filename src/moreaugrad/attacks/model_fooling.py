@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from moreaugrad import validate
 from moreaugrad.attacks.base import Attack, AttackedModel, check_batch, predict_logits, read_classes
 from moreaugrad.attacks.descent import Ball
-from moreaugrad.attacks.map_attack import check_differentiable, fix_seed, magnitude, with_network
+from moreaugrad.attacks.map_attack import check_differentiable, check_method, fix_seed, magnitude, with_network
 from moreaugrad.attacks.model_fooling_losses import KINDS, Maps
 from moreaugrad.attacks.result import AttackResult, extend_result
 from moreaugrad.batch import total
@@ -105,6 +105,7 @@ class ModelFooling(Attack):
             raise ValueError(
                 f"model fooling changes weights and no input, so it has no epsilon, got {self.epsilon}; leave it out"
             )
+        check_method(self.attacked)
         check_differentiable(self.attacked)
         validate.one_of("kind", self.kind, KINDS)
         self.check_options(positive="lr", not_negative="lam", counts="steps batch_size")

@@ -74,7 +74,9 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(imports: list[str] | None = None, **typed: Any) -> Any:
         for module in imports or ():
             import_plugin(module)
-        bundles = {name: kind(**{each.name: typed[each.name] for each in fields(kind)}) for name, kind in groups.items()}
+        bundles = {
+            name: kind(**{each.name: typed[each.name] for each in fields(kind)}) for name, kind in groups.items()
+        }
         bundled = {each.name for kind in groups.values() for each in fields(kind)}
         return command(**{name: value for name, value in typed.items() if name not in bundled}, **bundles)
 
