@@ -24,6 +24,7 @@ SMALL = {
     "waiting": "--qualities fast --budget-of fast=16",
     "seeds": "--photos 1 --qualities fast --budget 24",
     "kill_resume": "--files 8 --kills 1 --broken 4",
+    "statistic_cost": "--budget 24 --repeats 1",
     "vote_violations": "--attempts 100 --repetitions 50",
 }
 DATA = {
@@ -38,6 +39,7 @@ DATA = {
     "cost",
     "derivative",
     "seeds",
+    "statistic_cost",
 }
 
 SLOW = {"derivative", "kill_resume", "quality"}  # several processes, or many gradients

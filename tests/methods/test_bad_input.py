@@ -67,9 +67,9 @@ def test_captums_rule_for_a_missing_target():
 @pytest.mark.parametrize(
     ("options", "kind", "says"),
     [
-        ({"rho": 0}, ValueError, "rho must be a positive finite number, got 0"),
-        ({"rho": -1.0}, ValueError, "rho must be a positive"),
-        ({"rho": float("nan")}, ValueError, "rho must be a positive"),
+        ({"rho": -1.0}, ValueError, "rho must be a finite number >= 0, got -1.0"),
+        ({"rho": float("inf")}, ValueError, "rho must be a finite number >= 0"),
+        ({"rho": float("nan")}, ValueError, "rho must be a finite number >= 0"),
         ({"rho": "1"}, TypeError, "rho must be a number, got '1'"),
         ({"eta": -0.1}, ValueError, "eta must be a finite number >= 0, got -0.1"),
         ({"eta": torch.tensor([0.1, -1.0])}, ValueError, "eta must be a finite number >= 0"),

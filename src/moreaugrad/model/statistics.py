@@ -108,7 +108,7 @@ def moment_pairs(name: str) -> tuple[tuple[int, int], ...]:
     """The pairs of means whose products the standard error of a statistic needs."""
     statistic: Statistic = STATISTICS[name].load()
     with torch.inference_mode(False), torch.enable_grad():
-        leaves = [torch.ones(1, 1, dtype=torch.float64, requires_grad=True) for _ in Moments._fields]
+        leaves = [torch.ones(1, 1, requires_grad=True) for _ in Moments._fields]
         grads = torch.autograd.grad(statistic(Moments(*leaves)).sum(), leaves, allow_unused=True)
     used = [place for place, grad in enumerate(grads) if grad is not None]
     return tuple((j, k) for j in used for k in used if j <= k)

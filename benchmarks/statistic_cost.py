@@ -1,6 +1,6 @@
 """What the statistics of gradients cost beside a solve that keeps only their mean.
 
-    python -m benchmarks.statistics --data FOLDER [--device cpu] [--budget 160] [--repeats 5]
+    OMP_NUM_THREADS=1 python -m benchmarks.statistic_cost --data FOLDER [--device cpu] [--budget 160] [--repeats 5]
 
 Solves with and without them take turns, so that both see the same load; of each the fastest counts. On a CPU the time
 is that of the processor, which other programs do not count in.
@@ -57,7 +57,6 @@ def measure(name: str, problem: Envelope, asked: Any) -> dict[str, Any]:
 
 def main() -> None:
     asked = record.arguments(__doc__, budget=160, repeats=5)
-    torch.set_num_threads(1)
     network, x = photos.load(asked.data, 1, asked.device)
     small = mg.load_model("resnet18_softplus_cifar10", device=asked.device)
     cases = {"efficientnet_lite0": (network, x)}
@@ -65,7 +64,7 @@ def main() -> None:
     table = [measure(name, make_problem(*case), asked) for name, case in cases.items()]
     for line in table:
         print(line, flush=True)
-    record.store("statistics", asked.device, {"tau": TAU, "table": table}, asked.out)
+    record.store("statistic_cost", asked.device, {"tau": TAU, "table": table}, asked.out)
 
 
 if __name__ == "__main__":
