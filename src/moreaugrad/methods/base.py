@@ -394,9 +394,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
         for block, start in enumerate(starts):
             some = slice(start, min(start + size, images))
             one = call if len(starts) == 1 else _take_block(call, some, block, len(starts))
-            found = self.compute(one)
-            if call.score.engine.overflowed():
-                found = self.compute(one)
+            found = self._compute_block(one)
             parts = found if isinstance(found, list) else [found]
             if len(starts) == 1:
                 return parts
@@ -404,6 +402,15 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
             for part, into in zip(parts, whole, strict=True):
                 write_rows(part, into, some)
         return whole
+
+    def _compute_block(self, call: Call) -> Explanation | list[Explanation]:
+        try:
+            found = self.compute(call)
+        except ValueError:  # where no gradient was finite
+            if not call.score.engine.overflowed():
+                raise
+            return self.compute(call)
+        return self.compute(call) if call.score.engine.overflowed() else found
 
     def _pack_baselines(self, given: Any, inputs: tuple[Tensor, ...], packing: Packing) -> Images | None:
         """What the inputs are compared with, in the form that methods take."""
