@@ -326,3 +326,52 @@ def test_one_map_jumps_in_the_sweep_of_rho():
     for line in RESULTS.lines("solutions.csv"):
         far[float(line["rho"])] += int(line["far"])
     assert far == {0.1: 0, 0.3: 0, 1.0: 1}
+
+
+# sparse and robust
+
+FRONTIER = {"cifar10": ("1", "3"), "imagenet": ("1.71429", "5.71429")}  # data set -> the two norms
+
+
+def moved(dataset, norm, statistic, noise, rho="0", method="statistics"):
+    where = {"dataset": dataset, "epsilon": norm, "statistic": statistic, "noise": noise, "rho": rho, "share": "0.1"}
+    return float(RESULTS.one("frontier.csv", where | {"method": method})["moved"])
+
+
+def robust_preset(dataset, measure, norm="", other="sparse_moreau"):
+    where = {"dataset": dataset, "statistic": "rms", "noise": "0.2", "rho": "0", "over": "all", "other": other}
+    line = RESULTS.one("frontier_goal.csv", where | {"method": "statistics", "measure": measure, "epsilon": norm})
+    return tuple(float(line[name]) for name in ("mean", "mean_low", "mean_high"))
+
+
+@pytest.mark.parametrize("dataset", FRONTIER)
+def test_noise_is_the_strongest_lever_then_the_statistic_and_rho_helps_nowhere(dataset):
+    small, large = FRONTIER[dataset]
+    quiet, loud = (moved(dataset, large, "mean", noise) for noise in ("0.1", "0.2"))
+    rms = moved(dataset, large, "rms", "0.2")
+    assert quiet - loud > loud - rms > 0
+    assert (moved(dataset, large, "rms", "0.1") < quiet) is (dataset == "imagenet")
+    for norm in (small, large):
+        assert moved(dataset, norm, "mean", "0.1", "1") > 0.99 * moved(dataset, norm, "mean", "0.1")
+
+
+@pytest.mark.parametrize("dataset", FRONTIER)
+def test_the_robust_preset_is_moved_half_as_far_inserts_no_worse_and_deletes_worse_on_cifar(dataset):
+    for norm in FRONTIER[dataset]:
+        assert 0.4 < robust_preset(dataset, "ratio", norm)[0] < 0.6
+        assert robust_preset(dataset, "ratio", norm, "sparsified_smoothgrad")[0] < 1
+    _, low, high = robust_preset(dataset, "insertion")
+    assert high > 0
+    assert (low > 0) is (dataset == "imagenet")
+    _, low, high = robust_preset(dataset, "deletion")
+    assert high > 0
+    assert (low > 0) is (dataset == "cifar10")
+
+
+def test_the_slope_of_the_mean_square_is_better_on_photos_alone():
+    for dataset, norms in FRONTIER.items():
+        for norm in norms:
+            where = {"dataset": dataset, "epsilon": norm, "method": "sparsified_smoothgrad", "share": "0.1"}
+            line = RESULTS.one("frontier_attacks.csv", where)
+            gain = float(line["reached_square"]) / float(line["reached_relaxed"])
+            assert (gain > 1.15) if dataset == "imagenet" else (gain < 1)
