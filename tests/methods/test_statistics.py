@@ -7,7 +7,7 @@ from torch import nn
 import moreaugrad as mg
 from moreaugrad.batch import relative_error
 from moreaugrad.envelope.priors import find_level
-from moreaugrad.model.statistics import REPORTED
+from moreaugrad.model.statistics import REPORTED, SMALL, mean_moments
 
 X = torch.randn(3, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 NAMES = list(REPORTED)
@@ -79,6 +79,19 @@ def test_what_statistics_are():
     found = make("votes").explain(X, 2).statistics
     for name, each in wanted.items():
         torch.testing.assert_close(found[name], each, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("entries", [100, SMALL + 1])
+@pytest.mark.parametrize("kind", ["distinct", "tied", "zero"])
+def test_means_and_votes_are_those_of_sorting(kind, entries):
+    """Few entries are sorted out at once, many by a level that a sample suggests."""
+    grads = torch.randn(2, 5, entries, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    grads = {"distinct": grads, "tied": grads.round(), "zero": grads * 0}[kind]
+    keep = entries // 10
+    order = grads.abs().argsort(dim=2, descending=True, stable=True)  # of equal ones the first
+    votes = torch.zeros_like(grads).scatter(2, order[:, :, :keep], 1.0).mean(1)
+    found = mean_moments(grads, keep)
+    torch.testing.assert_close(found, torch.stack([grads.mean(1), grads.square().mean(1), votes], 1))
 
 
 def true_statistics(score, x, sigma, entries):
@@ -190,6 +203,7 @@ def test_derivatives_are_those_of_differences(name, rho):
     torch.testing.assert_close((leaf.grad * towards).flatten(1).sum(1), slope, rtol=2e-4, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_slope_of_votes_is_that_of_their_mean():
     """Votes jump, their expectation does not: differences of a large sample on common noise, against Stein's rule."""
     many = {"budget": 40_000, "derivative": mg.Covariance(samples=40_000)}

@@ -19,7 +19,7 @@ from moreaugrad.batch import spread, widest
 from moreaugrad.model import STATISTICS
 from moreaugrad.types import Images, PerImage
 
-SMALL = 8192  # entries that are selected from at once
+SMALL = 8192  # entries up to which all are sorted out at once
 REPORTED = ("mean", "rms", "votes", "geometric")  # those of `Explanation.statistics`
 
 Stack: TypeAlias = Float[Tensor, "n 3 *shape"]  # the three means of each image, one after the other
@@ -142,7 +142,8 @@ def part_moments(grads: Float[Tensor, "n m *shape"], keep: int, size: int) -> It
 
 
 def _sum_squares_and_votes(grads: Float[Tensor, "n m *shape"], keep: int) -> tuple[Images, Images]:
-    if grads.device.type != "cpu" or grads.requires_grad or grads.dtype not in (torch.float32, torch.float64):
+    plain = grads.device.type == "cpu" and grads.dtype in (torch.float32, torch.float64) and not grads.requires_grad
+    if not plain or grads[0, 0].numel() <= SMALL:
         return grads.square().sum(1), _vote(grads, keep).count_nonzero(1).to(grads.dtype)
     # copy by copy, which stays in a processor's cache: several times as fast
     second, votes = grads.new_zeros(2, len(grads), *grads.shape[2:])
@@ -179,18 +180,18 @@ def rank_value(sizes: Float[Tensor, "n m d"], rank: int) -> Float[Tensor, "n m 1
     if sizes.device.type != "cpu" or sizes.requires_grad:
         return sizes.kthvalue(sizes.shape[2] - rank + 1, dim=2, keepdim=True).values
     # on a CPU numpy selects many times faster
-    rows = sizes.numpy()
+    rows, place = sizes.numpy(), sizes.shape[2] - rank
+    if sizes.shape[2] <= SMALL:
+        return torch.from_numpy(np.partition(rows, place, axis=2)[..., place : place + 1])
     return torch.from_numpy(np.apply_along_axis(_select, 2, rows, rank)[..., None])
 
 
 def _select(row: NDArray[Any], rank: int) -> Any:
     """The entry of a rank, largest first: among those above a level that a sixteenth of the entries suggests."""
-    some = row
-    if len(row) > SMALL:
-        near = min(len(row) // 16, rank // 16 + rank // 100 + 16)
-        level = np.partition(row[::16], -near)[-near]
-        above = row[np.flatnonzero(row >= level)]  # faster than the mask itself
-        some = above if len(above) >= rank else row  # else the sample was far off
+    near = min(len(row) // 16, rank // 16 + rank // 100 + 16)
+    level = np.partition(row[::16], -near)[-near]
+    above = row[np.flatnonzero(row >= level)]  # faster than the mask itself
+    some = above if len(above) >= rank else row  # else the sample was far off
     return np.partition(some, len(some) - rank)[len(some) - rank]
 
 
