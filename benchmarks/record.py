@@ -78,4 +78,7 @@ def _options(words: list[str]) -> list[str]:
     if "--out" in words:
         at = words.index("--out")
         words = words[:at] + words[at + 2 :]
-    return [Path(word).name if before == "--data" else word for before, word in zip(["", *words], words, strict=False)]
+    return [
+        Path(word).name if before in ("--data", "--folder") else word
+        for before, word in zip(["", *words], words, strict=False)
+    ]
