@@ -14,6 +14,11 @@ from .attacks.result import AttackResult as AttackResult
 from .attacks.result import strongest_attack as strongest_attack
 from .attacks.structured import Structured as Structured
 from .attacks.topk import TopK as TopK
+from .bulk_jobs.job import RunOptions as RunOptions
+from .bulk_jobs.job import bulk as bulk
+from .bulk_jobs.maps import BulkMaps as BulkMaps
+from .bulk_jobs.maps import open_maps as open_maps
+from .bulk_jobs.parts import BulkRow as BulkRow
 from .certificates.assumptions import Assumptions as Assumptions
 from .certificates.assumptions import CertifiedProblem as CertifiedProblem
 from .certificates.assumptions import FreshNoise as FreshNoise

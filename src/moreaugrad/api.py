@@ -185,6 +185,17 @@ class Record:
         return source.photos[0].crop if source is not None and source.photos else None
 
 
+@dataclass(frozen=True, slots=True)
+class ReadImage:
+    """An image as the network takes it."""
+
+    key: str  # its name
+    x: Tensor  # (C, H, W)
+    photo: Photo  # that it is part of
+    target: Wanted = None
+    seed: int | None = None  # of its noise; None: the method's
+
+
 @dataclass(frozen=True, eq=False)
 class Explainer:
     """A classifier and one method: files or pictures in, a Record each out. Wrong options raise at once.
@@ -224,41 +235,55 @@ class Explainer:
     ) -> list[Record]:
         """One record per (key, source), in their order; a bad image does not stop the others.
 
-        Images of one size are explained together. `target`: for all images, or one each; None is the predicted class,
-        Ranked(2) the one that comes next.
+        `target`: for all images, or one each; None is the predicted class, Ranked(2) the one that comes next.
         """
+        targets = target if isinstance(target, Sequence) else [target] * len(sources)
+        return self.explain_inputs(
+            [self.try_reading(*each, target=of) for each, of in zip(sources, targets, strict=True)], watch
+        )
+
+    def try_reading(self, key: str, source: Any, target: Wanted = None, seed: int | None = None) -> ReadImage | Record:
+        """An image ready to be explained, or the record of what is wrong with it."""
+        try:
+            return ReadImage(key, *self.read(source), target, seed)
+        except Exception as error:
+            return Record(key, error=describe_error(error))
+
+    def explain_inputs(self, images: Sequence[ReadImage | Record], watch: Watch = ignore_progress) -> list[Record]:
+        """The record of each image. Those of one size are explained together; a bad one does not stop the others."""
         if self.method.several is not None:
             raise ValueError("a record holds one map per image, got a list of eta or sparsity; give one value")
-        targets = target if isinstance(target, Sequence) else [target] * len(sources)
         found: dict[int, Record] = {}
-        groups: dict[Any, dict[int, tuple[Tensor, Photo]]] = {}
-        for place, (key, source) in enumerate(sources):
-            try:
-                x, photo = self.read(source)
-                groups.setdefault((x.shape, targets[place] is None), {})[place] = x, photo
-            except Exception as error:
-                found[place] = Record(key, error=describe_error(error))
+        groups: dict[Any, dict[int, ReadImage]] = {}
+        for place, image in enumerate(images):
+            if isinstance(image, Record):
+                found[place] = image
+            else:
+                alone = place if image.seed is not None and not self.method.seeded_by_image else None
+                groups.setdefault((image.x.shape, image.target is None, alone), {})[place] = image
         for rows in groups.values():
-            some = [(sources[place][0], *row, targets[place]) for place, row in rows.items()]
-            found |= zip(rows, self._explain_rows(some, watch), strict=True)
-        return [found[place] for place in range(len(sources))]
+            found |= zip(rows, self._explain_together(list(rows.values()), watch), strict=True)
+        return [found[place] for place in range(len(images))]
 
-    def _explain_rows(self, rows: Sequence[tuple[str, Tensor, Photo, Wanted]], watch: Watch) -> list[Record]:
-        """Records of images of one size; after an error one by one, to find out which image caused it."""
-        keys, xs, photos, targets = zip(*rows, strict=True)
-        began = perf_counter()
+    def _explain_together(self, images: Sequence[ReadImage], watch: Watch) -> list[Record]:
+        """Records of images of one size; after an error of smaller batches, to find out which image caused it."""
+        began, seeds = perf_counter(), [image.seed for image in images if image.seed is not None]
         try:
-            x = _stack(xs)
-            whole = self.method.explain(x, _choose(self.method, x, targets), callback=watch)
-            whole = with_photos(whole.cpu(), photos)
+            x = _stack([image.x for image in images])
+            targets = _choose(self.method, x, [image.target for image in images])
+            whole = self.method.explain(x, targets, callback=watch, seeds=seeds or None)
+            whole = with_photos(whole.cpu(), tuple(image.photo for image in images))
         except Exception as error:
-            if len(rows) == 1:
-                return [Record(keys[0], error=describe_error(error))]
-            return [self._explain_rows([row], watch)[0] for row in rows]
-        seconds = (perf_counter() - began) / len(rows)
-        return [self._record(key, x[i : i + 1], whole[i], seconds) for i, key in enumerate(keys)]
+            if len(images) == 1:
+                return [Record(images[0].key, error=describe_error(error))]
+            size = len(images) // 2 if isinstance(error, MemoryError | torch.OutOfMemoryError) else 1
+            pieces = [images[start : start + size] for start in range(0, len(images), size)]
+            return [record for piece in pieces for record in self._explain_together(piece, watch)]
+        seconds = (perf_counter() - began) / len(images)
+        return [self._record(image, whole[i], seconds) for i, image in enumerate(images)]
 
-    def _record(self, key: str, x: Images, one: Explanation, seconds: float) -> Record:
+    def _record(self, image: ReadImage, one: Explanation, seconds: float) -> Record:
+        x, one = image.x[None], replace(one, seed=image.seed) if image.seed is not None and self.method.random else one
         pixel = 255 * self.classifier.std.cpu()
         lengths: dict[str, float] = {}
         if self.method.noise is not None:
@@ -271,7 +296,7 @@ class Explainer:
         against = None
         if isinstance(score, Contrast):
             against = self.classifier.label(score.against) or f"class {score.against}"
-        return Record(key, one, against=against, seconds=seconds, lengths=lengths)
+        return Record(image.key, one, against=against, seconds=seconds, lengths=lengths)
 
 
 def with_photos(found: Explanation, photos: tuple[Photo, ...], names: Sequence[str] | None = None) -> Explanation:

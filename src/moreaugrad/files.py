@@ -49,6 +49,19 @@ def first_names(names: Iterable[object]) -> str:
     return ", ".join(every[:3]) + (", ..." if len(every) > 3 else "")
 
 
+def find_difference(asked: Mapping[str, Any], known: Mapping[str, Any], at: str = "") -> tuple[str, str, str] | None:
+    """The first entry in which two descriptions in JSON differ: its name and both values, in a few words."""
+    for name in {**asked, **known}:
+        one, other = asked.get(name), known.get(name)
+        if isinstance(one, dict) and isinstance(other, dict) and one and other:
+            if found := find_difference(one, other, f"{at}{name}."):
+                return found
+        elif one != other:
+            new, old = (text if len(text) <= 80 else f"{text[:77]}..." for text in map(json.dumps, (one, other)))
+            return f"{at}{name}", new, old
+    return None
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A handle whose content replaces `path` at the end, or vanishes after an exception.

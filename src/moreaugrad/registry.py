@@ -7,12 +7,15 @@ Listing a table costs no torch import, so the command line answers at once. Memb
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, TypeVar
 
 Member = TypeVar("Member", bound=Callable[..., Any])
@@ -200,3 +203,34 @@ def load_plugins() -> None:
             each.load()
         except Exception as error:  # one broken plugin must not take the library with it
             warnings.warn(f"the plugin {each.name!r} ({each.value}) cannot be loaded: {error}", stacklevel=3)
+
+
+def import_plugin(name: str) -> None:
+    """Import a module by its name, looked for in the current folder too, or a .py file by its path; once."""
+    try:
+        if name.endswith(".py"):
+            _import_file(str(Path(name).resolve()))
+        else:
+            sys.path.insert(0, str(Path.cwd()))
+            try:
+                import_module(name)
+            finally:
+                sys.path.remove(str(Path.cwd()))
+    except Exception as error:
+        raise ValueError(
+            f"--import must name a module or a .py file that can be imported, got {name!r}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _import_file(path: str) -> None:
+    """A file that some module was imported from already would register its members twice."""
+    if any(getattr(module, "__file__", None) == path for module in list(sys.modules.values())):
+        return
+    spec: Any = spec_from_file_location(path, path)
+    sys.modules[path] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(sys.modules[path])
+    except BaseException:
+        del sys.modules[path]
+        raise

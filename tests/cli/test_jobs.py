@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from moreaugrad.api import Explainer
-from moreaugrad.cli.jobs import describe_run
+from moreaugrad.identity import describe_explainer
 from moreaugrad.methods import PRESETS
 from moreaugrad.models.custom import as_classifier
 
@@ -77,7 +77,7 @@ def test_a_file_is_known_by_its_place_and_its_content(folder, run):
 def test_a_preset_and_its_options_are_the_same_run(preset):
     classifier = as_classifier(small_network.Linear().eval())
     given = [{"preset": preset}, {"preset": None, **PRESETS[preset]}]
-    one, other = (describe_run(Explainer(classifier, "sparse_moreau", each)) for each in given)
+    one, other = (describe_explainer(Explainer(classifier, "sparse_moreau", each)) for each in given)
     assert json.dumps(one) == json.dumps(other)
 
 
@@ -86,7 +86,7 @@ def test_the_mean_is_the_same_run_as_in_versions_without_statistics():
     classifier = as_classifier(small_network.Linear().eval())
 
     def options(**given):
-        return describe_run(Explainer(classifier, "sparse_moreau", {"preset": "published", **given}))["options"]
+        return describe_explainer(Explainer(classifier, "sparse_moreau", {"preset": "published", **given}))["options"]
 
     assert not {"statistic", "tau", "preset"} & set(options())
     assert options(statistic="votes") | {"statistic": "votes", "tau": 0.1} == options(statistic="votes")
@@ -96,8 +96,8 @@ def test_a_changed_mask_network_is_another_option(folder):
     """The option names a file: what counts is what the file holds."""
     Path("layer").write_text("one")
     explainer = Explainer(as_classifier(small_network.Linear().eval()), "integrated_gradients", {})
-    first = describe_run(explainer)
+    first = describe_explainer(explainer)
     object.__setattr__(explainer.method, "rule", "layer")
-    second = describe_run(explainer)
+    second = describe_explainer(explainer)
     Path("layer").write_text("two")
-    assert len({json.dumps(each) for each in (first, second, describe_run(explainer))}) == 3
+    assert len({json.dumps(each) for each in (first, second, describe_explainer(explainer))}) == 3

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields, is_dataclass
 from functools import wraps
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from inspect import Parameter, Signature, signature
-from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+
+from moreaugrad.registry import import_plugin
 
 Imports = Annotated[
     list[str] | None,
@@ -92,37 +90,6 @@ def _panel_of(kind: type, name: str) -> str | None:
     owner = next(each for each in kind.__mro__ if name in vars(each).get("__annotations__", {}))
     panel: str | None = getattr(owner, "panel", None)
     return panel
-
-
-def import_plugin(name: str) -> None:
-    """Import a module by its name, looked for in the current folder too, or a .py file by its path; once."""
-    try:
-        if name.endswith(".py"):
-            _import_file(str(Path(name).resolve()))
-        else:
-            sys.path.insert(0, str(Path.cwd()))
-            try:
-                import_module(name)
-            finally:
-                sys.path.remove(str(Path.cwd()))
-    except Exception as error:
-        raise ValueError(
-            f"--import must name a module or a .py file that can be imported, got {name!r}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-
-
-def _import_file(path: str) -> None:
-    """A file that some module was imported from already would register its members twice."""
-    if any(getattr(module, "__file__", None) == path for module in list(sys.modules.values())):
-        return
-    spec: Any = spec_from_file_location(path, path)
-    sys.modules[path] = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(sys.modules[path])
-    except BaseException:
-        del sys.modules[path]
-        raise
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

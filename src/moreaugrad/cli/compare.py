@@ -11,7 +11,7 @@ import typer
 from moreaugrad import limits
 from moreaugrad.cli.checks import class_number, make_folder, open_image, type_name
 from moreaugrad.cli.explain import FolderRun, describe
-from moreaugrad.cli.jobs import Job, describe_run
+from moreaugrad.cli.jobs import Job
 from moreaugrad.cli.options import (
     METHOD,
     ImageFile,
@@ -131,6 +131,7 @@ def demo(*, out: Out = Path("demo"), quiet: Quiet = False) -> int:
     from skimage.data import chelsea
 
     from moreaugrad.api import Explainer
+    from moreaugrad.identity import describe_explainer
 
     terminal = Terminal(quiet)
     terminal.hear_warnings()
@@ -141,7 +142,7 @@ def demo(*, out: Out = Path("demo"), quiet: Quiet = False) -> int:
     with ResultsFolder(out) as folder:
         for name, options in DEMO.items():
             explainer = Explainer(classifier, name, options)
-            job = Job("chelsea", photo, "skimage.data.chelsea", None, identify(describe_run(explainer)))
+            job = Job("chelsea", photo, "skimage.data.chelsea", None, identify(describe_explainer(explainer)))
             with terminal.bar(name) as watch:
                 (found[name],) = explainer([(job.key, photo)], None, watch)
             FolderRun(folder, explainer, ["png", "npz"], terminal, Interruption()).store(job, found[name])

@@ -12,10 +12,8 @@ results.jsonl only grows. The last line with an `id` counts; lines that cannot b
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,11 +24,7 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from moreaugrad.data.sources import RESULTS
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
+from moreaugrad.locks import lock, unlock
 
 FORMAT = 1  # of a line; raise it when an older reader would misread it
 ENDINGS = ("png", "npz", "json")
@@ -80,12 +74,12 @@ class ResultsFolder:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """No other process writes to the folder meanwhile."""
-        while not _lock(self._lines.fileno(), _FOLDER_LOCK):
+        while not lock(self._lines.fileno(), _FOLDER_LOCK):
             time.sleep(0.002)
         try:
             yield
         finally:
-            _unlock(self._lines.fileno(), _FOLDER_LOCK)
+            unlock(self._lines.fileno(), _FOLDER_LOCK)
 
     def owns(self, path: Path) -> bool:
         """Whether a file is one of the results: where images lie in the same folder, these are none."""
@@ -104,11 +98,11 @@ class ResultsFolder:
             self.read_lines()
             if not again and self._is_done(identity, endings):
                 return DONE
-            return MINE if _lock(self._lines.fileno(), _place(identity)) else BUSY
+            return MINE if lock(self._lines.fileno(), _place(identity)) else BUSY
 
     def release(self, identity: str) -> None:
         """Let others explain the image."""
-        _unlock(self._lines.fileno(), _place(identity))
+        unlock(self._lines.fileno(), _place(identity))
 
     def store(self, identity: str, name: str, facts: Record, contents: Mapping[str, bytes | None]) -> Record:
         """Write files and their line, all or nothing.
@@ -210,27 +204,3 @@ class ResultsFolder:
 def _place(identity: str) -> int:
     """Two images whose locks fall together are not explained at the same time; nothing worse."""
     return _FIRST_LOCK + int(identity, 16) % _LOCKS
-
-
-def _lock(handle: int, place: int) -> bool:
-    """Whether this process now holds the byte. Disks that have no locks give it to everyone."""
-    try:
-        if sys.platform == "win32":
-            os.lseek(handle, place, os.SEEK_SET)
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-    except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
-            return False
-        warnings.warn(f"files cannot be locked here ({error.strerror}); run one process at a time", stacklevel=2)
-    return True
-
-
-def _unlock(handle: int, place: int) -> None:
-    with suppress(OSError):  # as above
-        if sys.platform == "win32":
-            os.lseek(handle, place, os.SEEK_SET)
-            msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
-        else:
-            fcntl.lockf(handle, fcntl.LOCK_UN, 1, place)

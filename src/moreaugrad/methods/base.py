@@ -58,6 +58,7 @@ class Call:
     some: slice  # those that x holds
     baseline: Images | None = None  # what x is compared with, where the method compares
     graph: bool = False  # whether the map is to be differentiated again
+    seeds: Sequence[int] | None = None  # one for each image of the whole call, instead of `seed`
 
     def each(self, number: int) -> Counts:
         """The same number for every image."""
@@ -70,7 +71,7 @@ class Call:
 
     def smoothed(self, smoothing: Smoothing) -> SmoothedScore:
         """The score under noise."""
-        return SmoothedScore.of(self.score, smoothing, self.x, self.packing, self.seed)
+        return SmoothedScore.of(self.score, smoothing, self.x, self.packing, self.seed, self.seeds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +155,11 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
     def random(self) -> bool:
         """Whether another seed gives another map."""
         return self.noise is not None
+
+    @property
+    def seeded_by_image(self) -> bool:
+        """Whether images solved together may each have noise of their own: where all of it is that of the score."""
+        return not hasattr(self, "seed")
 
     @property
     def once(self) -> bool:
@@ -282,6 +288,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
         internal_batch_size: int | None = None,
         show_progress: bool | None = False,
         callback: Watch | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> Explanation:
         """Computes the map with everything that is known about it.
 
@@ -293,6 +300,8 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
             internal_batch_size: most rows in one call of the network.
             show_progress: whether to draw a progress bar; None: where somebody watches, after two seconds.
             callback: called with (step, total, what is known so far).
+            seeds: one for each image instead of the method's own, so that errors of different maps are independent.
+                Each map is then what the image alone has with its seed.
 
         Returns:
             An Explanation; for a path of several eta or sparsity values use `explain_path`.
@@ -309,6 +318,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
             internal_batch_size=internal_batch_size,
             predict=True,
             progress=(show_progress, callback),
+            seeds=seeds,
         )
         source = InputSource.of(inputs if isinstance(inputs, tuple) else (inputs,), self.forward_func)
         found = [replace(each, source=source) for each in found]
@@ -344,9 +354,12 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
         create_graph: bool = False,
         predict: bool = False,
         progress: tuple[bool | None, Watch | None] = (False, None),
+        seeds: Sequence[int] | None = None,
     ) -> list[Explanation]:
         """`predict`: a missing target is the predicted class."""
         given = validate.inputs(inputs)
+        if seeds is not None:
+            _check_seeds(seeds, len(given[0]), self)
         validate.evaluating(self.forward_func)
         validate.can("create_graph=True", create_graph, self.differentiable, self.get_name())
         target = validate.target(target, len(given[0]))
@@ -362,10 +375,12 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
         cards = [x.device] if x.is_cuda else []
         with torch.inference_mode(False), torch.set_grad_enabled(create_graph), torch.random.fork_rng(cards):
             value = self._choose_target(score, x, predict)
-            seed = draw_seed(getattr(self, "seed", 0))
+            seed = draw_seed(getattr(self, "seed", 0) if seeds is None or len(x) > 1 else seeds[0])
+            seeds = None if len(x) == 1 else seeds
             with show_progress(self.get_name(), *progress) as watch:
                 whole = slice(0, len(x))
-                parts = self._in_blocks(Call(score, x, packing, seed, watch, len(x), whole, baseline, create_graph))
+                call = Call(score, x, packing, seed, watch, len(x), whole, baseline, create_graph, seeds)
+                parts = self._in_blocks(call)
         shape = partial(_unpack, packing, isinstance(inputs, tuple))
         return [
             replace(
@@ -376,7 +391,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
                 moments=_unpack_moments(packing, isinstance(inputs, tuple), part.moments),
                 target=report_target(score.target, x),
                 score=value,  # type: ignore[arg-type]
-                seed=seed if self.random else None,
+                seed=seed if self.random and seeds is None else None,
                 method=type(self).__name__,
                 options={**self.options(), **engine.describe(), **own},
             )
@@ -506,6 +521,10 @@ class NoisyMethod(Method):
     def noise(self) -> Smoothing | None:
         return self.smoothing
 
+    @property
+    def seeded_by_image(self) -> bool:
+        return True
+
 
 def describe(option: object) -> str:
     """An option in a record: functions by their names, for their repr differs from run to run."""
@@ -524,6 +543,18 @@ def _check_score(score: object, output: object) -> None:
         raise TypeError(
             "output must be a name, a position or a function that picks a part of what the model returns, or None, "
             f"got {output!r}"
+        )
+
+
+def _check_seeds(seeds: Sequence[int], images: int, method: Method) -> None:
+    if len(seeds) != images:
+        raise ValueError(f"seeds must be one per image, got {len(seeds)} for {images} images")
+    for seed in seeds:
+        validate.at_least("seeds", seed, 0)
+    if images > 1 and not method.seeded_by_image:
+        raise ValueError(
+            f"seeds must be left out for several images with {method.get_name()}, which draws one noise for all; "
+            "explain them one by one, each with its seed"
         )
 
 

@@ -297,6 +297,10 @@ class Prepared:
         key = (precision, compile, hessian_step)
         return self._engines.setdefault(key, Engine(self.forward, *key))
 
+    def forget(self) -> None:
+        """Drop what was prepared; it is made again at the next use."""
+        self._engines.clear()
+
     def __call__(self, *inputs: Any) -> Any:
         return self.forward(*inputs)
 

@@ -7,7 +7,7 @@ or written.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -95,22 +95,31 @@ def part_size(samples: int, most: int) -> int:
 
 @dataclass(eq=False)
 class SmoothedScore:
-    """E f_c(x + sigma z), estimated on `samples` antithetic noise vectors shared by all images."""
+    """E f_c(x + sigma z), estimated on `samples` antithetic noise vectors, shared by all images of one seed."""
 
     base: ClassScore
     smoothing: Smoothing
     sigma: Tensor  # broadcasts over x
     seed: int
+    seeds: Sequence[int] | None = None  # one for each image of the whole call, instead of `seed`
 
     @classmethod
-    def of(cls, score: ClassScore, smoothing: Smoothing, x: Images, packing: Packing, seed: int) -> SmoothedScore:
+    def of(
+        cls,
+        score: ClassScore,
+        smoothing: Smoothing,
+        x: Images,
+        packing: Packing,
+        seed: int,
+        seeds: Sequence[int] | None = None,
+    ) -> SmoothedScore:
         """The score under noise, each input of a tuple by its own range."""
         pieces = packing.split(x)
         scales = [smoothing.scale(piece.detach()) for piece in pieces]
         if len(pieces) > 1:
             wide = [scale.expand_as(piece).flatten(1) for scale, piece in zip(scales, pieces, strict=True)]
             scales = [torch.cat(wide, dim=1)]
-        return cls(score, smoothing, scales[0], seed)
+        return cls(score, smoothing, scales[0], seed, seeds)
 
     @property
     def samples(self) -> int:
@@ -161,8 +170,8 @@ class SmoothedScore:
         self, x: Images, draw: int, samples: int, along: Images | None = None
     ) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Per block of whole images: values and gradients of every noisy copy, (images, samples, ...)."""
-        fixed = 0 if self.smoothing.fixed else draw
-        noise = antithetic(tuple(x.shape[1:]), samples, self.seed, fixed, x)
+        fixed, shape = 0 if self.smoothing.fixed else draw, tuple(x.shape[1:])
+        noise = antithetic(shape, samples, self.seed, fixed, x) if self.seeds is None else None
         # as many images as a whole draw allows, so that few images fill a part of one too; a GPU is never half idle
         rows = self.base.engine.rows
         together = max(1, rows // self.samples, rows // 2 // samples if x.is_cuda else 0) if 2 * samples <= rows else 1
@@ -170,8 +179,11 @@ class SmoothedScore:
         chunk = rows if self.base.engine.compiled else even_chunk(together * samples, rows)
         for start in range(0, len(x), together):
             some = slice(start, min(start + together, len(x)))
+            whose = self.base.owners(x)[some]
+            if self.seeds is not None:
+                noise = torch.stack([antithetic(shape, samples, self.seeds[i], fixed, x) for i in whose.tolist()])
             copies = x[some, None] + self.sigma[some, None] * noise
-            owners = self.base.owners(x)[some].repeat_interleave(samples)
+            owners = whose.repeat_interleave(samples)
             ways = None if along is None else along[some].repeat_interleave(samples, 0)
             value, grad = self.base.evaluate(copies.flatten(0, 1), owners, chunk, ways)
             yield some, value.view(copies.shape[:2]), grad.view(copies.shape)

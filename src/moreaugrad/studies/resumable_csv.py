@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from moreaugrad.files import replacing
+from moreaugrad.files import find_difference, replacing
 
 RENAMED = {"apart": "hessian_step", "grad_mode": "derivative"}  # options in the files of earlier versions
 Row: TypeAlias = dict[str, Any]  # column -> number, text, or None
@@ -129,7 +129,12 @@ def describe_study(path: Path, configuration: Mapping[str, Any], run: Mapping[st
             raise ValueError(
                 f"{path} must describe a study, got {type(error).__name__}; name another folder"
             ) from error
-        _refuse_change(asked, known, path)
+        if difference := find_difference(asked, known):
+            name, new, old = difference
+            raise ValueError(
+                f"a study must be resumed with the configuration it began with, got {name} = {new} where {path} has "
+                f"{old}; take that, or name another folder"
+            )
     elif rows.is_file():
         raise ValueError(
             f"--out must be empty or hold a study, got {str(path.parent)!r} with {rows.name} but without "
@@ -147,16 +152,3 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """A whole file, or none."""
     with replacing(path) as file:
         file.write((json.dumps(content, indent=2) + "\n").encode())
-
-
-def _refuse_change(asked: Mapping[str, Any], known: Mapping[str, Any], path: Path, at: str = "") -> None:
-    for name in {**asked, **known}:
-        one, other = asked.get(name), known.get(name)
-        if isinstance(one, dict) and isinstance(other, dict) and one and other:
-            _refuse_change(one, other, path, f"{at}{name}.")
-        elif one != other:
-            new, old = (text if len(text) <= 80 else f"{text[:77]}..." for text in map(json.dumps, (one, other)))
-            raise ValueError(
-                f"a study must be resumed with the configuration it began with, got {at}{name} = {new} where "
-                f"{path} has {old}; take that, or name another folder"
-            )

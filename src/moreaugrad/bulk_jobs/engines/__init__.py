@@ -1,0 +1,1 @@
+"""Where workers run: in this process, in processes of this machine, or on a Ray cluster."""

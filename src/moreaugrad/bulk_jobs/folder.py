@@ -1,0 +1,130 @@
+"""The folder of a job: job.json, which says all that its maps depend on, the parts, and who may fill them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from moreaugrad.files import find_difference, replacing
+from moreaugrad.locks import lock, unlock
+
+JOB, LOCK = "job.json", ".lock"
+FORMAT = "moreaugrad.bulk"
+VERSION = 1  # raise it when an older reader would misread the folder
+_HELD: set[Path] = set()  # by this process, whose second handle would drop the locks of the first
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows of the source, which one file holds."""
+
+    number: int
+    rows: range
+
+    def path(self, folder: Path) -> Path:
+        return folder / f"part-{self.number:06d}.parquet"
+
+
+def split_parts(images: int, size: int) -> list[Part]:
+    """All parts of a job."""
+    starts = range(0, images, size)
+    return [Part(number, range(start, min(start + size, images))) for number, start in enumerate(starts)]
+
+
+def parts_of(job: Mapping[str, Any]) -> list[Part]:
+    """The parts that a job.json tells of."""
+    configuration = job["configuration"]
+    return split_parts(configuration["source"]["images"], configuration["part_size"])
+
+
+def read_job(folder: Path) -> dict[str, Any]:
+    """What job.json says, or one sentence on why there is none."""
+    path = folder / JOB
+    if not path.is_file():
+        raise ValueError(f"{str(folder)!r} must hold a job of `moreaugrad bulk`, got no {JOB} there; check the path")
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        ours, version = found["format"] == FORMAT, int(found["version"])
+        if ours and version <= VERSION:
+            parts_of(found)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        ours, reason = False, f" ({type(error).__name__}: {error})"
+    else:
+        reason = ""
+    if not ours:
+        raise ValueError(
+            f"{path} must describe a job of `moreaugrad bulk`, got another file or a damaged one{reason}; name another "
+            "folder"
+        )
+    if version > VERSION:
+        raise ValueError(
+            f"{path} must have version {VERSION} or lower, got {version}: a newer moreaugrad wrote it; upgrade this one"
+        )
+    return found
+
+
+def join_job(folder: Path, configuration: Mapping[str, Any], run: Mapping[str, Any]) -> list[Any]:
+    """Write job.json, or add a run to the one that is there; another job is refused, with what differs.
+
+    Returns the earlier runs.
+    """
+    asked = json.loads(json.dumps(configuration))
+    runs: list[Any] = []
+    if (folder / JOB).exists():
+        known = read_job(folder)
+        runs = known["runs"]
+        if difference := find_difference(asked, known["configuration"]):
+            name, new, old = difference
+            raise ValueError(
+                f"{str(folder)!r} must hold the same job, got {name} = {new}, where its {JOB} has {old}; take that, or "
+                "name another folder"
+            )
+    elif any(folder.glob("part-*.parquet")):
+        raise ValueError(f"{str(folder)!r} must be empty or hold a job, got parts without {JOB}; name another folder")
+    found = {"format": FORMAT, "version": VERSION, "configuration": asked, "runs": [*runs, run]}
+    with replacing(folder / JOB) as file:
+        file.write((json.dumps(found, indent=2) + "\n").encode())
+    return runs
+
+
+@contextmanager
+def hold_parts(folder: Path, parts: range) -> Iterator[None]:
+    """The right to fill some parts of a folder; refused where another process has that of one of them.
+
+    Drivers of different shards may work on one folder. The system frees the right when a process dies.
+    """
+    place = folder.resolve()
+    with (folder / LOCK).open("a+b") as handle:
+        held = place not in _HELD and lock(handle.fileno(), parts.start, max(1, len(parts)))
+        if not held:
+            raise BlockingIOError(
+                f"{str(folder)!r} must be filled by one run at a time, got another one that is at work on it; wait "
+                "for it, or stop it first (--status tells how far it is)"
+            )
+        _HELD.add(place)
+        try:
+            yield
+        finally:
+            _HELD.discard(place)
+            unlock(handle.fileno(), parts.start, max(1, len(parts)))
+
+
+def is_held(folder: Path) -> bool:
+    """Whether some run is at work on a folder."""
+    if folder.resolve() in _HELD or not (folder / LOCK).is_file():
+        return folder.resolve() in _HELD
+    with (folder / LOCK).open("r+b") as handle:
+        free = lock(handle.fileno(), 0, 2**30)
+        if free:
+            unlock(handle.fileno(), 0, 2**30)
+        return not free
+
+
+def remove_drafts(folder: Path) -> None:
+    """Files that killed workers have left half written; only for who holds all parts."""
+    for draft in folder.glob(".*.tmp"):
+        draft.unlink(missing_ok=True)

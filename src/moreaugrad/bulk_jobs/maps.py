@@ -1,0 +1,195 @@
+"""The maps of a job, read from its folder as they are asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cached_property
+from hashlib import blake2b
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import torch
+from torch.utils.data import Dataset
+
+from moreaugrad.bulk_jobs.folder import JOB, parts_of, read_job
+from moreaugrad.bulk_jobs.parts import FACTS, GROUP, SCHEMA, BulkRow, read_row
+from moreaugrad.registry import unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST = 10_000  # keys that the message of an unknown one is compared with
+
+
+class BulkMaps(Dataset[BulkRow]):
+    """The rows of a job that are there so far, in the order of its source. Made by `open_maps` and `bulk`.
+
+    `len(maps)`; `maps["cat.jpg"]` and `maps[3]` read one `BulkRow`; iteration reads all, a part at a time. It is a
+    map-style dataset for a torch `DataLoader`, with `collate_fn=list` or your own.
+
+    Attributes:
+        folder: where they are.
+        job: what job.json says: the source, the model, the method with its options, and the runs.
+
+    Example:
+        >>> maps = mg.bulk(net, [photo], "maps", "gradient", run=mg.RunOptions(engine="serial"))
+        >>> len(maps), maps.total, maps["photo.jpg"].map.shape
+        (1, 1, (3, 16, 16))
+    """
+
+    def __init__(self, folder: str | PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.job = read_job(self.folder)
+        paths = [part.path(self.folder) for part in parts_of(self.job)]
+        self._parts = [path for path in paths if path.is_file()]
+
+    @property
+    def total(self) -> int:
+        """How many images the source has."""
+        return int(self.job["configuration"]["source"]["images"])
+
+    @property
+    def finished(self) -> bool:
+        """Whether every image has its row."""
+        return len(self) == self.total
+
+    @cached_property
+    def facts(self) -> pa.Table:
+        """All columns but the maps', as an Arrow table in the order of the source."""
+        if not self._parts:
+            return SCHEMA.empty_table().select(list(FACTS))
+        files = [str(path) for path in self._parts]
+        return ds.dataset(files, SCHEMA).to_table(columns=list(FACTS))
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The names of the images."""
+        found: list[str] = self.facts.column("key").to_pylist()
+        return found
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """What went wrong, by key, for the images without a map."""
+        column = self.facts.column("error")
+        failed = self.facts.filter(column.is_valid())
+        return dict(zip(failed.column("key").to_pylist(), failed.column("error").to_pylist(), strict=True))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All that is known of each image, without the maps; needs pandas.
+
+        Returns:
+            A data frame with a row per image, in the order of the source.
+        """
+        return self.facts.to_pandas()
+
+    def digest(self) -> str:
+        """A digest of every row, its map included, but not of the seconds: equal for equal results.
+
+        Returns:
+            Thirty-two hexadecimal digits.
+        """
+        found = blake2b(digest_size=16)
+        for row in self:
+            facts = {name: getattr(row, name) for name in FACTS if name != "seconds"}
+            found.update(json.dumps(facts).encode())
+            if row.map is not None:
+                found.update(np.ascontiguousarray(row.map).tobytes())
+        return found.hexdigest()
+
+    def mean_map(self, target: int) -> torch.Tensor:
+        """The mean of the absolute maps of one class, each of norm 1.
+
+        Args:
+            target: the class that was explained.
+
+        Returns:
+            Values of the maps' shape.
+
+        Raises:
+            ValueError: no map explains this class, or such maps differ in shape.
+        """
+        total, count = None, 0
+        for place in np.flatnonzero(self.facts.column("target").to_numpy() == target):
+            row = self[int(place)]
+            if row.map is None or not row.map.any():
+                continue
+            one = np.abs(row.map) / np.linalg.norm(row.map)
+            if total is not None and total.shape != one.shape:
+                raise ValueError(f"maps of class {target} must have one shape, got {total.shape} and {one.shape}")
+            total, count = one if total is None else total + one, count + 1
+        if total is None:
+            raise ValueError(f"target must be a class that was explained, got {target}; see to_pandas()['target']")
+        return torch.from_numpy(total / count)
+
+    def __len__(self) -> int:
+        return self.facts.num_rows
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._places
+
+    def __getitem__(self, which: SupportsIndex | str) -> BulkRow:
+        place = self._find(which) if isinstance(which, str) else range(len(self))[which]
+        path, within = self._locate(place)
+        group = within // GROUP
+        with pq.ParquetFile(path) as file:
+            return read_row(file.read_row_group(group, SCHEMA.names), within - group * GROUP)
+
+    def __iter__(self) -> Iterator[BulkRow]:
+        for path in self._parts:
+            with pq.ParquetFile(path) as file:
+                for group in range(file.num_row_groups):
+                    table = file.read_row_group(group, SCHEMA.names)
+                    for place in range(table.num_rows):
+                        yield read_row(table, place)
+
+    def __repr__(self) -> str:
+        method = self.job["configuration"]["method"]
+        return f"BulkMaps({str(self.folder)!r}: {len(self)} of {self.total} images by {method})"
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {key: place for place, key in enumerate(self.keys)}
+
+    @cached_property
+    def _starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The place of the first row of each part, and behind the last."""
+        lengths = [pq.read_metadata(path).num_rows for path in self._parts]
+        return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+    def _find(self, key: str) -> int:
+        if key not in self._places:
+            raise unknown(f"a key of {self.folder / JOB}", key, self.keys[:_MOST])
+        return self._places[key]
+
+    def _locate(self, place: int) -> tuple[Path, int]:
+        part = int(np.searchsorted(self._starts, place, "right")) - 1
+        return self._parts[part], place - int(self._starts[part])
+
+
+def open_maps(folder: str | PathLike[str]) -> BulkMaps:
+    """Open the maps of a job of `bulk`, which may still be running. Nothing but job.json is read before it is asked for.
+
+    Other tools read the parts as they are, for example DuckDB:
+    `SELECT label, count(*), avg(score) FROM 'maps/part-*.parquet' GROUP BY label`.
+
+    Args:
+        folder: the output folder of the job.
+
+    Returns:
+        The rows that are there: by key, by number, or one after the other.
+
+    Raises:
+        ValueError: the folder holds no job, or one of a newer version.
+
+    Example:
+        >>> _ = mg.bulk(net, [photo], "maps", "gradient", run=mg.RunOptions(engine="serial"))
+        >>> [row.key for row in mg.open_maps("maps")]
+        ['photo.jpg']
+    """
+    return BulkMaps(folder)

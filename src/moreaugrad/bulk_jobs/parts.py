@@ -1,0 +1,220 @@
+"""Parts of a job: Parquet files that are written whole or not at all. The one place that knows their columns.
+
+A map with many zeros is stored as the places and values of its other entries, any other map as all of its values. Both
+are exact; `half` rounds values to 11 bits, relative to the largest of the map, and never to zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+
+from moreaugrad.files import replacing
+from moreaugrad.results import Explanation
+
+GROUP = 50  # rows read together to get one of them
+SPARSE = 0.5  # a map with a smaller share of entries is stored as those
+_TINIEST = np.float16(2**-24)  # the smallest number of float16
+
+Values = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BulkRow:
+    """One image of a job: its map and what is known about it, or the error that there is instead.
+
+    Attributes:
+        key: name of the image.
+        row: its place in the source, from 0.
+        target, label: class that was explained, and its name.
+        truth: the true class, where the source knows it.
+        score: class score of the image.
+        eta: weight of the prior.
+        kept: share of the entries that are not zero.
+        relative_error: how well the map is known, as in `Explanation`.
+        converged: as in `Explanation`.
+        gradients: sample gradients spent.
+        seed: of the noise; made of the job's seed and the key.
+        seconds: what the map took, shared equally among the images solved together.
+        error: what went wrong, in a sentence; None for an image with a map.
+        map: the raw values (C, H, W), float32; None for an image with an error.
+
+    Example:
+        >>> import numpy as np
+        >>> mg.BulkRow(key="cat.jpg", row=0, map=np.zeros((3, 8, 8), np.float32)).explanation().map.shape
+        torch.Size([1, 3, 8, 8])
+    """
+
+    key: str
+    row: int
+    target: int | None = None
+    label: str | None = None
+    truth: int | None = None
+    score: float | None = None
+    eta: float | None = None
+    kept: float | None = None
+    relative_error: float | None = None
+    converged: bool | None = None
+    gradients: int | None = None
+    seed: int | None = None
+    seconds: float | None = None
+    error: str | None = None
+    map: Values | None = field(default=None, repr=False)
+
+    def explanation(self) -> Explanation:
+        """The map as other functions take it: for `show`, metrics and `save`.
+
+        Returns:
+            An `Explanation` of one image; `show(image=...)` draws it on the image.
+
+        Raises:
+            ValueError: the image has an error instead of a map.
+        """
+        if self.map is None:
+            raise ValueError(f"{self.key!r} must have a map, got the error: {self.error}")
+        numbers = {name: getattr(self, name) for name in ("score", "eta", "converged", "gradients")}
+        tensors: dict[str, Any] = {
+            name: None if value is None else torch.tensor([value]) for name, value in numbers.items()
+        }
+        return Explanation(map=torch.from_numpy(self.map)[None], target=self.target, seed=self.seed, **tensors)
+
+
+FACTS = {
+    "key": pa.string(),
+    "row": pa.int64(),
+    "target": pa.int32(),
+    "label": pa.string(),
+    "truth": pa.int32(),
+    "score": pa.float32(),
+    "eta": pa.float32(),
+    "kept": pa.float32(),
+    "relative_error": pa.float32(),
+    "converged": pa.bool_(),
+    "gradients": pa.int32(),
+    "seed": pa.int64(),
+    "seconds": pa.float32(),
+    "error": pa.string(),
+}
+MAP = {  # index: null where every value is there; scale: what values were divided by before they were rounded
+    "shape": pa.list_(pa.int32()),
+    "index": pa.list_(pa.int32()),
+    "value": pa.list_(pa.float32()),
+    "scale": pa.float32(),
+}
+SCHEMA = pa.schema(list((FACTS | MAP).items()))
+_ENCODINGS = {"index.list.element": "DELTA_BINARY_PACKED", "value.list.element": "BYTE_STREAM_SPLIT"}
+_ENCODINGS |= {name: "PLAIN" for name in SCHEMA.names if name not in ("index", "value", "shape")}
+_ENCODINGS |= {"shape.list.element": "PLAIN"}
+del _ENCODINGS["converged"]  # flags have a way of their own
+
+
+def write_part(path: Path, rows: Sequence[BulkRow], half: bool = False) -> None:
+    """Write the rows of a part, whole or not at all; equal rows give equal bytes."""
+    columns: dict[str, list[Any]] = {name: [_plain(getattr(row, name)) for row in rows] for name in FACTS}
+    packed = [pack_map(row.map, half) for row in rows]
+    columns |= {name: [each[name] for each in packed] for name in MAP}
+    table = pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names}, SCHEMA)
+    pq.write_table(
+        table,
+        stored := BytesIO(),
+        compression="zstd",
+        use_dictionary=False,
+        row_group_size=GROUP,
+        column_encoding=_ENCODINGS,
+        write_statistics=["key", "row", "target", "truth", "score", "kept", "relative_error", "error"],
+    )
+    with replacing(path) as file:
+        file.write(stored.getbuffer())
+
+
+def pack_map(values: Values | None, half: bool = False) -> dict[str, Any]:
+    """The columns of a map."""
+    if values is None:
+        return dict.fromkeys(MAP)
+    flat = np.ascontiguousarray(values, np.float32).reshape(-1)
+    index = np.flatnonzero(flat)
+    sparse = len(index) < SPARSE * len(flat)
+    kept = flat[index] if sparse else flat
+    scale = float(np.abs(kept).max(initial=0)) if half else None
+    if scale:
+        kept = _round(kept / np.float32(scale))
+    return {
+        "shape": list(values.shape),
+        "index": index.astype(np.int32) if sparse else None,
+        "value": kept,
+        "scale": scale,
+    }
+
+
+def unpack_map(shape: Sequence[int], index: Any, value: Any, scale: float | None) -> Values:
+    """The map that `pack_map` took apart."""
+    kept: Values = np.asarray(value, np.float32) * np.float32(1 if not scale else scale)
+    if index is None:
+        return kept.reshape(shape)
+    flat = np.zeros(math.prod(shape), np.float32)
+    flat[np.asarray(index)] = kept
+    return flat.reshape(shape)
+
+
+def read_rows(path: Path, group: int | None = None, maps: bool = True) -> list[BulkRow]:
+    """The rows of a part, or of one of its groups."""
+    names = SCHEMA.names if maps else list(FACTS)
+    with pq.ParquetFile(path) as file:
+        table = file.read(names) if group is None else file.read_row_group(group, names)
+    return [read_row(table, place) for place in range(table.num_rows)]
+
+
+def read_row(table: pa.Table, place: int) -> BulkRow:
+    """One row of a table with the columns of a part."""
+    facts = {name: table.column(name)[place].as_py() for name in FACTS}
+    if "value" not in table.column_names or facts["error"] is not None:
+        return BulkRow(**facts)
+    index, value = (table.column(name)[place].values for name in ("index", "value"))
+    found = unpack_map(
+        table.column("shape")[place].as_py(),
+        None if index is None else index.to_numpy(zero_copy_only=False),
+        value.to_numpy(zero_copy_only=False),
+        table.column("scale")[place].as_py(),
+    )
+    return BulkRow(**facts, map=found)
+
+
+def count_rows(path: Path) -> int | None:
+    """How many rows a part has, by its last bytes; None where it is not a whole part of ours."""
+    try:
+        about = pq.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        return None
+    return about.num_rows if about.schema.to_arrow_schema().names == SCHEMA.names else None
+
+
+def has_errors(path: Path) -> bool:
+    """Whether some image of a part has an error."""
+    with pq.ParquetFile(path) as file:
+        errors = file.read(["error"]).column("error")
+    return bool(errors.null_count < len(errors))
+
+
+def _round(share: Values) -> Values:
+    """Numbers in [-1, 1] as float16 has them, but none that is not zero becomes zero."""
+    found = share.astype(np.float16)
+    lost = (found == 0) & (share != 0)
+    found[lost] = np.copysign(_TINIEST, share[lost])
+    return found.astype(np.float32)
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+assert set(FACTS) | {"map"} == {each.name for each in fields(BulkRow)}
