@@ -1,5 +1,7 @@
 """A network for the tests of the front ends: linear in an 8 x 8 picture, so that every map is known."""
 
+import time
+
 import numpy as np
 import torch
 from PIL import Image
@@ -33,4 +35,12 @@ class Moody(Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if bool((x.mean(dim=(1, 2, 3)) > 1.9).any()):
             raise RuntimeError("too\nbright")
+        return super().forward(x)
+
+
+class Slow(Linear):
+    """Takes its time, so that a run can be stopped in its midst."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.05)
         return super().forward(x)

@@ -27,7 +27,7 @@ from moreaugrad.bulk_jobs.sources import open_source
 from moreaugrad.bulk_jobs.worker import WorkerSpec
 from moreaugrad.identity import describe_explainer
 from moreaugrad.methods.options import plain, versions
-from moreaugrad.model.devices import Device, best_device
+from moreaugrad.model.devices import Device, best_device, device_of
 from moreaugrad.model.prepared import MANY
 from moreaugrad.models.custom import Labels, Model
 
@@ -168,10 +168,16 @@ def bulk(  # noqa: PLR0913
         seed=seed,
         half=half,
         threads=threads,
-        device=str(best_device(device)),
+        device=choose_device(model, device),
         imports=tuple(imports),
     )
     return run_job(spec, run or RunOptions(), watch)
+
+
+def choose_device(model: Model, asked: Device) -> str:
+    """Where a model runs: a module where it is."""
+    own = None if isinstance(model, str) else device_of(model, asked)
+    return str(best_device(asked) if own is None else own)
 
 
 def run_job(spec: WorkerSpec, run: RunOptions, watch: Watcher, command: str = "") -> BulkMaps:
@@ -273,8 +279,8 @@ def pack(spec: WorkerSpec) -> bytes:
         _Pickler(stored := io.BytesIO()).dump(spec)
     except Exception as error:
         raise ValueError(
-            f"the model, options and source of a job must be such that worker processes can make them, got {error}; put "
-            "the code into a module, and name it: model='module:factory', source='module:factory', or take "
+            f"the model, options and source of a job must be such that worker processes can make them, got {error}; "
+            "put the code into a module, and name it: model='module:factory', source='module:factory', or take "
             "engine='serial'"
         ) from error
     return stored.getvalue()

@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import Dataset
 
 from moreaugrad.bulk_jobs.folder import JOB, parts_of, read_job
-from moreaugrad.bulk_jobs.parts import FACTS, GROUP, SCHEMA, BulkRow, read_row
+from moreaugrad.bulk_jobs.parts import FACTS, GROUP, SCHEMA, BulkRow, count_rows, read_row
 from moreaugrad.registry import unknown
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class BulkMaps(Dataset[BulkRow]):
     Attributes:
         folder: where they are.
         job: what job.json says: the source, the model, the method with its options, and the runs.
+        parts: the files that were there when it was opened.
 
     Example:
         >>> maps = mg.bulk(net, [photo], "maps", "gradient", run=mg.RunOptions(engine="serial"))
@@ -47,7 +48,7 @@ class BulkMaps(Dataset[BulkRow]):
         self.folder = Path(folder)
         self.job = read_job(self.folder)
         paths = [part.path(self.folder) for part in parts_of(self.job)]
-        self._parts = [path for path in paths if path.is_file()]
+        self.parts = [path for path in paths if path.is_file()]
 
     @property
     def total(self) -> int:
@@ -62,9 +63,9 @@ class BulkMaps(Dataset[BulkRow]):
     @cached_property
     def facts(self) -> pa.Table:
         """All columns but the maps', as an Arrow table in the order of the source."""
-        if not self._parts:
+        if not self.parts:
             return SCHEMA.empty_table().select(list(FACTS))
-        files = [str(path) for path in self._parts]
+        files = [str(path) for path in self.parts]
         return ds.dataset(files, SCHEMA).to_table(columns=list(FACTS))
 
     @cached_property
@@ -128,7 +129,7 @@ class BulkMaps(Dataset[BulkRow]):
         return torch.from_numpy(total / count)
 
     def __len__(self) -> int:
-        return self.facts.num_rows
+        return int(self.facts.num_rows)
 
     def __contains__(self, key: object) -> bool:
         return key in self._places
@@ -141,7 +142,7 @@ class BulkMaps(Dataset[BulkRow]):
             return read_row(file.read_row_group(group, SCHEMA.names), within - group * GROUP)
 
     def __iter__(self) -> Iterator[BulkRow]:
-        for path in self._parts:
+        for path in self.parts:
             with pq.ParquetFile(path) as file:
                 for group in range(file.num_row_groups):
                     table = file.read_row_group(group, SCHEMA.names)
@@ -159,7 +160,7 @@ class BulkMaps(Dataset[BulkRow]):
     @cached_property
     def _starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The place of the first row of each part, and behind the last."""
-        lengths = [pq.read_metadata(path).num_rows for path in self._parts]
+        lengths = [count_rows(path) or 0 for path in self.parts]
         return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
     def _find(self, key: str) -> int:
@@ -169,11 +170,11 @@ class BulkMaps(Dataset[BulkRow]):
 
     def _locate(self, place: int) -> tuple[Path, int]:
         part = int(np.searchsorted(self._starts, place, "right")) - 1
-        return self._parts[part], place - int(self._starts[part])
+        return self.parts[part], place - int(self._starts[part])
 
 
 def open_maps(folder: str | PathLike[str]) -> BulkMaps:
-    """Open the maps of a job of `bulk`, which may still be running. Nothing but job.json is read before it is asked for.
+    """Open the maps of a job of `bulk`, which may still be running. All but job.json is read when it is asked for.
 
     Other tools read the parts as they are, for example DuckDB:
     `SELECT label, count(*), avg(score) FROM 'maps/part-*.parquet' GROUP BY label`.

@@ -25,6 +25,7 @@ from moreaugrad.results import Explanation
 GROUP = 50  # rows read together to get one of them
 SPARSE = 0.5  # a map with a smaller share of entries is stored as those
 _TINIEST = np.float16(2**-24)  # the smallest number of float16
+_LEAST = 2.0**-100  # a map whose largest entry is smaller is stored exactly: its smallest would vanish
 
 Values = NDArray[np.float32]
 
@@ -146,8 +147,10 @@ def pack_map(values: Values | None, half: bool = False) -> dict[str, Any]:
     sparse = len(index) < SPARSE * len(flat)
     kept = flat[index] if sparse else flat
     scale = float(np.abs(kept).max(initial=0)) if half else None
-    if scale:
-        kept = _round(kept / np.float32(scale))
+    if scale is not None and scale < _LEAST:
+        scale = None
+    if scale is not None:
+        kept = _round(kept, scale)
     return {
         "shape": list(values.shape),
         "index": index.astype(np.int32) if sparse else None,
@@ -158,7 +161,7 @@ def pack_map(values: Values | None, half: bool = False) -> dict[str, Any]:
 
 def unpack_map(shape: Sequence[int], index: Any, value: Any, scale: float | None) -> Values:
     """The map that `pack_map` took apart."""
-    kept: Values = np.asarray(value, np.float32) * np.float32(1 if not scale else scale)
+    kept: Values = np.asarray(value, np.float32) * np.float32(scale or 1)
     if index is None:
         return kept.reshape(shape)
     flat = np.zeros(math.prod(shape), np.float32)
@@ -177,9 +180,11 @@ def read_rows(path: Path, group: int | None = None, maps: bool = True) -> list[B
 def read_row(table: pa.Table, place: int) -> BulkRow:
     """One row of a table with the columns of a part."""
     facts = {name: table.column(name)[place].as_py() for name in FACTS}
-    if "value" not in table.column_names or facts["error"] is not None:
+    index, value = (
+        table.column(name)[place].values if name in table.column_names else None for name in ("index", "value")
+    )
+    if value is None:
         return BulkRow(**facts)
-    index, value = (table.column(name)[place].values for name in ("index", "value"))
     found = unpack_map(
         table.column("shape")[place].as_py(),
         None if index is None else index.to_numpy(zero_copy_only=False),
@@ -205,11 +210,11 @@ def has_errors(path: Path) -> bool:
     return bool(errors.null_count < len(errors))
 
 
-def _round(share: Values) -> Values:
-    """Numbers in [-1, 1] as float16 has them, but none that is not zero becomes zero."""
-    found = share.astype(np.float16)
-    lost = (found == 0) & (share != 0)
-    found[lost] = np.copysign(_TINIEST, share[lost])
+def _round(values: Values, scale: float) -> Values:
+    """Numbers divided by the largest, as float16 has them; but none that is not zero becomes zero."""
+    found = (values / np.float32(scale)).astype(np.float16)
+    lost = (found == 0) & (values != 0)
+    found[lost] = np.copysign(_TINIEST, values[lost])
     return found.astype(np.float32)
 
 

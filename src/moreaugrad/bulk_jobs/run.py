@@ -97,11 +97,13 @@ class PartQueue:
         if self._rows:
             part, row = self._rows.popleft()
             return Task(part, range(row, row + 1))
-        part = self._reserved.pop(worker, None) or (self._parts.popleft() if self._parts else self._steal())
-        if part is None:
+        if worker not in self._reserved:
+            self._reserve(worker)
+        if worker not in self._reserved:
             return None
+        part = self._reserved.pop(worker)
         if self._parts:
-            self._reserved[worker] = self._parts.popleft()
+            self._reserve(worker)
         upcoming = self._reserved.get(worker)
         return Task(part, part.rows, range(0) if upcoming is None else upcoming.rows)
 
@@ -138,9 +140,12 @@ class PartQueue:
         """Errors of a part that was explained image by image."""
         return sum(row.error is not None for row in self._found.get(part.number, {}).values())
 
-    def _steal(self) -> Part | None:
-        """A part that is reserved for another worker, which is still busy."""
-        return self._reserved.popitem()[1] if self._reserved else None
+    def _reserve(self, worker: int) -> None:
+        """The next part; where there is none, one that is reserved for another worker, which is still busy."""
+        if self._parts:
+            self._reserved[worker] = self._parts.popleft()
+        elif self._reserved:
+            self._reserved[worker] = self._reserved.popitem()[1]
 
     def _write_if_whole(self, part: Part) -> bool:
         found = self._found[part.number]
@@ -176,10 +181,12 @@ class Run:
         """Work until everything is written, or as much as was asked for."""
         with self._hear_signals():
             while self._hand_out() or self._busy or self._waits_for_workers():
-                for event in self.engine.wait(TICK) or [None]:
-                    if event is not None:
-                        self._take_in(event)
+                events = self.engine.wait(TICK)
+                for event in events:
+                    self._take_in(event)
                     self.watch(self.state, event)
+                if not events:
+                    self.watch(self.state, None)
 
     def _hand_out(self) -> bool:
         """Give idle workers something to do. Whether somebody got a task."""

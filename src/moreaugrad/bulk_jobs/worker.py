@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 import torch
+from torch import nn
 
 from moreaugrad.api import Explainer, ReadImage, Record, describe_error
 from moreaugrad.bulk_jobs.folder import Part
@@ -22,7 +23,7 @@ from moreaugrad.bulk_jobs.sources import BulkSource
 from moreaugrad.model.prepared import HALF
 from moreaugrad.models.classes import find_class
 from moreaugrad.models.classifier import Classifier
-from moreaugrad.models.custom import Labels, Model, as_classifier
+from moreaugrad.models.custom import Labels, Model, as_classifier, open_model
 from moreaugrad.registry import import_plugin
 
 TRUTH = "truth"  # the target that is the true class of each image
@@ -65,7 +66,8 @@ class WorkerSpec:
             from moreaugrad.models import load_model
 
             return load_model(self.model, self.weights, self.labels, self.device, **self.view)
-        return as_classifier(self.model, labels=None if self.labels is None else list(self.labels))
+        network, names = open_model(self.model, self.weights, self.labels, self.device)
+        return as_classifier(network, labels=names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,9 @@ class Worker:
 
     @staticmethod
     def prepare_process(spec: WorkerSpec) -> None:
-        """What a process that does nothing else sets for good."""
+        """What a process that does nothing else sets for good, and where its own copy of the model goes."""
+        if isinstance(spec.model, nn.Module):
+            spec.model.to(spec.device)
         if spec.device == "cpu":
             torch.set_num_threads(spec.threads)
         warnings.simplefilter("ignore", UserWarning)  # such as of an all-zero map: the row says so

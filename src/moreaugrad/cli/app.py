@@ -12,6 +12,7 @@ import typer
 
 from moreaugrad.cli import train
 from moreaugrad.cli.attack import attack
+from moreaugrad.cli.bulk import bulk
 from moreaugrad.cli.certify import certify
 from moreaugrad.cli.command import expand_options
 from moreaugrad.cli.compare import compare, demo
@@ -51,6 +52,13 @@ EXAMPLES = {
         "moreaugrad certify cat.png --model lipschitz_cifar10 --epsilon 0.005",
         "moreaugrad certify cat.png --epsilon 0.1 --grid 8 --method sparsified_smoothgrad",
     ),
+    "bulk": (
+        "moreaugrad bulk photos/ --sparsity 0.05 --quality fast --out maps",
+        "moreaugrad bulk manifest.parquet --dry-run",
+        "moreaugrad bulk 'shards/*.tar' --engine ray --address auto --workers 8 --out maps",
+        "moreaugrad bulk photos/ --shard 3/8 --out maps",
+        "moreaugrad bulk --status maps",
+    ),
     "methods": ("moreaugrad methods --json | jq keys",),
     "models": ("moreaugrad models --json | jq keys",),
     "train-mask": ("moreaugrad train-mask --data photos/ --model efficientnet_lite0 --out mask.safetensors",),
@@ -88,7 +96,7 @@ def add_command(name: str, command: Callable[..., Any]) -> None:
     app.command(name, epilog=examples)(expand_options(command))
 
 
-for each in (explain, compare, demo, attack, robustness, certify, methods, models):
+for each in (explain, compare, demo, bulk, attack, robustness, certify, methods, models):
     add_command(each.__name__, each)
 app.add_typer(train.app, name="train")
 add_command("train-mask", train.train_mask)

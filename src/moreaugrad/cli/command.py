@@ -66,12 +66,15 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
             if "info" in each.metadata:
                 default.rich_help_panel = default.rich_help_panel or _panel_of(groups[name], each.name)
             options.append(Parameter(each.name, Parameter.KEYWORD_ONLY, default=default, annotation=own[each.name]))
-    options.append(Parameter("imports", Parameter.KEYWORD_ONLY, default=None, annotation=Imports))
+    takes_imports = "imports" in signature(command).parameters
+    if not takes_imports:
+        options.append(Parameter("imports", Parameter.KEYWORD_ONLY, default=None, annotation=Imports))
 
     @wraps(command)
     def run(imports: list[str] | None = None, **typed: Any) -> Any:
         for module in imports or ():
             import_plugin(module)
+        typed |= {"imports": imports} if takes_imports else {}
         bundles = {
             name: kind(**{each.name: typed[each.name] for each in fields(kind)}) for name, kind in groups.items()
         }

@@ -76,7 +76,8 @@ class Terminal:
             task = progress.add_task(escape(title), total=None)
 
             def watch(step: int, total: int, info: Mapping[str, Any]) -> None:
-                progress.update(task, completed=step, total=total)
+                text = escape(info["text"]) if "text" in info else None
+                progress.update(task, completed=step, total=total, description=text)
 
             yield watch
 

@@ -343,7 +343,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
         found: Any = self.explain(inputs, target, **options)
         return [found] if self.several is None else found
 
-    def _explain(
+    def _explain(  # noqa: PLR0913
         self,
         inputs: Any,
         target: Target,

@@ -171,7 +171,7 @@ class SmoothedScore:
     ) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Per block of whole images: values and gradients of every noisy copy, (images, samples, ...)."""
         fixed, shape = 0 if self.smoothing.fixed else draw, tuple(x.shape[1:])
-        noise = antithetic(shape, samples, self.seed, fixed, x) if self.seeds is None else None
+        shared = antithetic(shape, samples, self.seed, fixed, x) if self.seeds is None else None
         # as many images as a whole draw allows, so that few images fill a part of one too; a GPU is never half idle
         rows = self.base.engine.rows
         together = max(1, rows // self.samples, rows // 2 // samples if x.is_cuda else 0) if 2 * samples <= rows else 1
@@ -180,8 +180,8 @@ class SmoothedScore:
         for start in range(0, len(x), together):
             some = slice(start, min(start + together, len(x)))
             whose = self.base.owners(x)[some]
-            if self.seeds is not None:
-                noise = torch.stack([antithetic(shape, samples, self.seeds[i], fixed, x) for i in whose.tolist()])
+            own = [] if self.seeds is None else [self.seeds[i] for i in whose.tolist()]
+            noise = torch.stack([antithetic(shape, samples, s, fixed, x) for s in own]) if shared is None else shared
             copies = x[some, None] + self.sigma[some, None] * noise
             owners = whose.repeat_interleave(samples)
             ways = None if along is None else along[some].repeat_interleave(samples, 0)

@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from queue import Empty, Queue
 from threading import Thread
 from typing import Any
@@ -52,24 +53,25 @@ class LocalEngine:
             return []
         if process is not self._processes[worker]:  # the last words of one that was replaced
             return []
+        found: Event | None = None
         match message:
             case "ready":
                 self._ready.add(worker)
             case int():
-                return [Progress(worker, message)]
+                found = Progress(worker, message)
             case Done():
-                return [Finished(worker, self._tasks.pop(worker), message)]
+                found = Finished(worker, self._tasks.pop(worker), message)
             case Broken():
-                return [message]
+                found = message
             case None:
-                return [self._replace(worker)]
-        return []
+                found = self._replace(worker)
+        return [] if found is None else [found]
 
     def close(self) -> None:
         for process in self._processes:
             process.kill()
         for process in self._processes:
-            process.wait()
+            _bury(process)
 
     def _start(self, worker: int) -> subprocess.Popen[bytes]:
         environment = os.environ | {
@@ -87,11 +89,9 @@ class LocalEngine:
     def _greet(self, worker: int, process: subprocess.Popen[bytes]) -> None:
         """Send what a worker begins with; it may be long, and the worker is still importing."""
         assert process.stdin is not None
-        try:
+        with suppress(OSError):  # it is gone; who listens to it says so
             pickle.dump((self._devices[worker], self._spec), process.stdin)
             process.stdin.flush()
-        except OSError:  # it is gone; who listens to it says so
-            pass
 
     def _listen(self, worker: int, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -99,22 +99,30 @@ class LocalEngine:
             while True:
                 self._heard.put((worker, process, pickle.load(process.stdout)))
         except Exception:  # the end, or half a message
+            process.stdout.close()
             self._heard.put((worker, process, None))
 
     def _send(self, worker: int, message: Any) -> None:
         stdin = self._processes[worker].stdin
         assert stdin is not None
-        try:
+        with suppress(OSError):  # as above
             pickle.dump(message, stdin)
             stdin.flush()
-        except OSError:  # as above
-            pass
 
     def _replace(self, worker: int) -> Died:
         process = self._processes[worker]
         process.kill()
-        code = process.wait()
+        code = _bury(process)
         self._ready.discard(worker)
         died = Died(worker, self._tasks.pop(worker, None), f"signal {-code}" if code < 0 else f"exit code {code}")
         self._processes[worker] = self._start(worker)
         return died
+
+
+def _bury(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process that was killed, when nothing of it is left."""
+    code = process.wait()
+    with suppress(OSError):  # what was written may not have been read
+        if process.stdin is not None:
+            process.stdin.close()
+    return code
