@@ -7,12 +7,16 @@ Listing a table costs no torch import, so the command line answers at once. Memb
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, TypeVar
 
 Member = TypeVar("Member", bound=Callable[..., Any])
@@ -45,6 +49,27 @@ def load_object(path: str) -> Any:
     """What "package.module:name" names."""
     module, name = path.split(":")
     return getattr(import_module(module), name)
+
+
+@contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    """Looks for modules in a folder first, as `python -c` does in the current one."""
+    here = str(folder)
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:  # the code may have removed it
+            sys.path.remove(here)
+
+
+def call_named(name: str, folder: Path, made: type | None = None) -> Any:
+    """What the function `package.module:factory` returns; what is no function, or an instance of `made`, as it is."""
+    module, _, factory = name.partition(":")
+    with importable(folder):
+        found = attrgetter(factory)(import_module(module))
+        ready = not callable(found) or (made is not None and isinstance(found, made))
+        return found if ready else found()
 
 
 @dataclass(frozen=True, slots=True)

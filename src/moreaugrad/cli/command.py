@@ -15,6 +15,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from moreaugrad.registry import importable
+
 Imports = Annotated[
     list[str] | None,
     typer.Option("--import", metavar="MODULE", help="A module or .py file that registers methods, priors, ..."),
@@ -100,11 +102,8 @@ def import_plugin(name: str) -> None:
         if name.endswith(".py"):
             _import_file(str(Path(name).resolve()))
         else:
-            sys.path.insert(0, str(Path.cwd()))
-            try:
+            with importable(Path.cwd()):
                 import_module(name)
-            finally:
-                sys.path.remove(str(Path.cwd()))
     except Exception as error:
         raise ValueError(
             f"--import must name a module or a .py file that can be imported, got {name!r}: "
