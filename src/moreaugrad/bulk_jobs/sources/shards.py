@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path, PurePosixPath
 
-from moreaugrad.bulk.sources.files import common_parent
-from moreaugrad.bulk.sources.listing import Item, Listing, as_class, as_text, digest, open_encoded
+from moreaugrad.bulk_jobs.sources.files import common_parent
+from moreaugrad.bulk_jobs.sources.listing import Item, Listing, as_class, as_text, digest, open_encoded
 from moreaugrad.data.sources import STILL, as_path
 
 log = logging.getLogger("moreaugrad")

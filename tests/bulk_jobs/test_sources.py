@@ -36,8 +36,8 @@ from image_sources import (
 )
 from PIL import Image
 
-from moreaugrad.bulk.sources import BulkSource, Item, open_source
-from moreaugrad.bulk.sources.listing import as_class
+from moreaugrad.bulk_jobs.sources import BulkSource, Item, open_source
+from moreaugrad.bulk_jobs.sources.listing import as_class
 from moreaugrad.data.images import read_image
 
 NUMBERS = list(map(str, range(ROWS)))
@@ -127,7 +127,7 @@ def test_what_was_opened_stays_in_its_process(tmp_path):
 def test_opening_reads_no_library_that_is_not_needed(tmp_path):
     write_folder(tmp_path)
     code = (
-        "import sys; from moreaugrad.bulk.sources import open_source; open_source(sys.argv[1]); "
+        "import sys; from moreaugrad.bulk_jobs.sources import open_source; open_source(sys.argv[1]); "
         "print([name for name in ('torch', 'numpy', 'PIL', 'pyarrow', 'datasets') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from moreaugrad.bulk.sources.listing import (
+from moreaugrad.bulk_jobs.sources.listing import (
     Item,
     Listing,
     as_class,

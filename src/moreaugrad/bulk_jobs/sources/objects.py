@@ -9,7 +9,7 @@ from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any
 
-from moreaugrad.bulk.sources.listing import BulkSource, Item, Listing, as_class, digest, numbers
+from moreaugrad.bulk_jobs.sources.listing import BulkSource, Item, Listing, as_class, digest, numbers
 from moreaugrad.registry import call_named
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")

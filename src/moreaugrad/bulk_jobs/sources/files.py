@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from moreaugrad.bulk.sources.listing import Item, Listing, as_text, digest, file_sizes
+from moreaugrad.bulk_jobs.sources.listing import Item, Listing, as_text, digest, file_sizes
 from moreaugrad.data.sources import STDIN, STILL_KINDS, find_fault, find_images
 
 

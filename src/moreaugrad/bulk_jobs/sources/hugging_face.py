@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moreaugrad.bulk.sources.listing import Item, Listing, digest, numbers, open_encoded
+from moreaugrad.bulk_jobs.sources.listing import Item, Listing, digest, numbers, open_encoded
 
 KEYS = ("key", "id", "image_id", "filename", "file_name")
 KEY_TYPES = ("string", "large_string", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

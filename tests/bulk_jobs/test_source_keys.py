@@ -23,8 +23,8 @@ from image_sources import (
     write_tar,
 )
 
-from moreaugrad.bulk.sources import open_source
-from moreaugrad.bulk.sources.shards import expand_braces
+from moreaugrad.bulk_jobs.sources import open_source
+from moreaugrad.bulk_jobs.sources.shards import expand_braces
 from moreaugrad.data.images import read_image
 
 

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from moreaugrad.bulk.sources.files import open_files
-from moreaugrad.bulk.sources.hugging_face import is_saved, open_dataset, open_saved, refuse_splits
-from moreaugrad.bulk.sources.listing import BulkSource, Item
-from moreaugrad.bulk.sources.manifest import open_manifest
-from moreaugrad.bulk.sources.objects import open_arrays, open_factory, open_object
-from moreaugrad.bulk.sources.shards import open_shards
+from moreaugrad.bulk_jobs.sources.files import open_files
+from moreaugrad.bulk_jobs.sources.hugging_face import is_saved, open_dataset, open_saved, refuse_splits
+from moreaugrad.bulk_jobs.sources.listing import BulkSource, Item
+from moreaugrad.bulk_jobs.sources.manifest import open_manifest
+from moreaugrad.bulk_jobs.sources.objects import open_arrays, open_factory, open_object
+from moreaugrad.bulk_jobs.sources.shards import open_shards
 from moreaugrad.data.sources import as_path
 
 __all__ = ["BulkSource", "Item", "open_source"]

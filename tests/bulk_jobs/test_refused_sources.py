@@ -18,7 +18,7 @@ from image_sources import (
     write_shards,
 )
 
-from moreaugrad.bulk.sources import open_source
+from moreaugrad.bulk_jobs.sources import open_source
 
 
 def splits(place):
@@ -126,7 +126,7 @@ def test_without_datasets_a_sentence_says_what_to_install(tmp_path, monkeypatch)
 def test_examples_of_docstrings_run(tmp_path):
     (tmp_path / "photo.jpg").write_bytes(encoded(0))
     for name in ("", ".listing", ".shards"):
-        module = import_module(f"moreaugrad.bulk.sources{name}")
+        module = import_module(f"moreaugrad.bulk_jobs.sources{name}")
         result = doctest.testmod(module, extraglobs={"photo": tmp_path / "photo.jpg"})
         assert result.attempted
         assert not result.failed

@@ -1,1 +1,0 @@
-"""Whole data sets: where their images come from, and how they are explained in parts that can be resumed."""
