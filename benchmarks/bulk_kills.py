@@ -62,9 +62,7 @@ def disturb(folder: Path, engine: str, kills: int, whole: mg.BulkMaps, chance: r
     return {"kills": dict(killed), **outcome, "seconds": time.perf_counter() - began}
 
 
-def run_under_fire(
-    folder: Path, out: str, engine: str, kills: int, killed: Counter[str], chance: random.Random
-) -> int:
+def run_under_fire(folder: Path, out: str, engine: str, kills: int, killed: Counter[str], chance: random.Random) -> int:
     """One job to its end, with a kill now and then. How often its driver was started."""
     starts = 0
     while True:

@@ -10,11 +10,13 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,6 +50,27 @@ def load_object(path: str) -> Any:
     """What "package.module:name" names."""
     module, name = path.split(":")
     return getattr(import_module(module), name)
+
+
+@contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    """Looks for modules in a folder first, as `python -c` does in the current one."""
+    here = str(folder)
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:  # the code may have removed it
+            sys.path.remove(here)
+
+
+def call_named(name: str, folder: Path, made: type | None = None) -> Any:
+    """What the function `package.module:factory` returns; what is no function, or an instance of `made`, as it is."""
+    module, _, factory = name.partition(":")
+    with importable(folder):
+        found = attrgetter(factory)(import_module(module))
+        ready = not callable(found) or (made is not None and isinstance(found, made))
+        return found if ready else found()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +234,8 @@ def import_plugin(name: str) -> None:
         if name.endswith(".py"):
             _import_file(str(Path(name).resolve()))
         else:
-            sys.path.insert(0, str(Path.cwd()))
-            try:
+            with importable(Path.cwd()):
                 import_module(name)
-            finally:
-                sys.path.remove(str(Path.cwd()))
     except Exception as error:
         raise ValueError(
             f"--import must name a module or a .py file that can be imported, got {name!r}: "

@@ -82,7 +82,7 @@ def test_an_image_that_kills_its_worker_costs_itself_alone(serial, photos, engin
 
 def test_what_every_worker_would_meet_ends_the_run_with_one_sentence(serial, engine, tmp_path):
     (tmp_path / "gone.py").write_text("from small_network import Linear\n")
-    code = "import sys; sys.path.insert(0, {!r})".format(str(tmp_path))
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
     exec(code)
     try:
         net = serial("first", model="gone:Linear")

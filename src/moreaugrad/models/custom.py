@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ from moreaugrad.models.classifier import (
 )
 from moreaugrad.models.hubs import timm_view, torchvision_view
 from moreaugrad.models.labels import read_labels
+from moreaugrad.registry import call_named
 
 log = logging.getLogger("moreaugrad")
 
@@ -64,20 +62,13 @@ def open_model(
 
 def custom_model(name: str) -> nn.Module:
     """Call the function `package.module:factory`, which must make a module."""
-    place, _, factory = name.partition(":")
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
     try:
-        found: Any = attrgetter(factory)(import_module(place))
-        made: nn.Module = found if isinstance(found, nn.Module) else found()
+        made: nn.Module = call_named(name, Path.cwd(), nn.Module)
     except Exception as error:
         raise ValueError(
             f"model {name!r} must name a function of an importable module that makes the network, got "
             f"{type(error).__name__}: {error}; modules are looked for in the current directory as well"
         ) from error
-    finally:
-        if here in sys.path:
-            sys.path.remove(here)
     return made
 
 
