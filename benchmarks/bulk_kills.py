@@ -92,7 +92,7 @@ def kill(driver: subprocess.Popen[bytes], engine: str, chance: random.Random) ->
 
 def descendants(parent: int) -> list[tuple[int, str]]:
     """Processes below another one, with their command lines."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["ps", "-wweo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()]
     below, found = {parent}, []
     for _ in range(8):
@@ -105,7 +105,7 @@ def wait_for_end_of_cluster(engine: str) -> None:
     """Ray ends the processes of a driver that is gone, which takes a moment."""
     end = time.monotonic() + 60
     while engine == "ray" and time.monotonic() < end:
-        listed = subprocess.run(["ps", "-eo", "args="], capture_output=True, text=True, check=True).stdout
+        listed = subprocess.run(["ps", "-wweo", "args="], capture_output=True, text=True, check=True).stdout
         if "raylet" not in listed and "gcs_server" not in listed:
             return
         time.sleep(0.5)

@@ -27,7 +27,7 @@ def photos(tmp_path):
 def serial(photos, tmp_path):
     """Runs a job on the photos in this process."""
 
-    def go(out="job", model="small_network:Linear", source=photos, **given):
+    def go(out="job", model="small_network:Curved", source=photos, **given):
         run = {name: given.pop(name) for name in list(given) if name in mg.RunOptions.__dataclass_fields__}
         run = mg.RunOptions(**{"engine": "serial"} | run)
         return mg.bulk(model, str(source), tmp_path / out, run=run, **OPTIONS | given)

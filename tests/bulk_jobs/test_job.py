@@ -21,7 +21,7 @@ def test_a_map_is_what_the_method_makes_of_the_image_alone_with_its_seed(serial,
     maps = serial(seed=5)
     assert maps.keys == KEYS
     assert list(maps.errors) == ["dogs/bad.png"]
-    model = mg.load_model("small_network:Linear")
+    model = mg.load_model("small_network:Curved")
     method = mg.SparseMoreauGrad(model, sparsity=0.2, budget=16, preset="published")
     for key in KEYS[:-1]:
         alone = replace(method, seed=row_seed(5, key)).explain(model.preprocess(Image.open(photos / key))[None])
@@ -194,12 +194,11 @@ def test_what_cannot_be_sent_to_workers_is_refused_with_a_way_out(photos, tmp_pa
         mg.bulk(net, str(photos), tmp_path / "job", budget=16)
 
 
-def test_a_class_of_the_program_itself_is_refused(monkeypatch):
-    class Local(torch.nn.Module):
+def test_a_class_of_the_program_itself_is_refused():
+    class Local:
         pass
 
-    monkeypatch.setattr(Local, "__module__", "__main__")
-    monkeypatch.setattr(Local, "__qualname__", "Local")
+    Local.__module__ = "__main__"
     with pytest.raises(ValueError, match="defined in the program itself"):
         jobs.pack(Local())
 

@@ -3,10 +3,10 @@
 import os
 
 import torch
-from small_network import Linear
+from small_network import Curved
 
 
-class Deadly(Linear):
+class Deadly(Curved):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if bool((x.mean(dim=(1, 2, 3)) > 1.9).any()) and os.environ.get("MAY_DIE"):
             os.kill(os.getpid(), 9)

@@ -24,11 +24,12 @@ from moreaugrad.bulk_jobs.maps import BulkMaps
 from moreaugrad.bulk_jobs.parts import count_rows, has_errors
 from moreaugrad.bulk_jobs.run import PartQueue, Run, RunState, Watcher
 from moreaugrad.bulk_jobs.sources import open_source
-from moreaugrad.bulk_jobs.worker import WorkerSpec
+from moreaugrad.bulk_jobs.worker import TRUTH, WorkerSpec
 from moreaugrad.identity import describe_explainer
 from moreaugrad.methods.options import plain, versions
 from moreaugrad.model.devices import Device, best_device, device_of
 from moreaugrad.model.prepared import MANY
+from moreaugrad.models.classes import find_class
 from moreaugrad.models.custom import Labels, Model
 
 ENGINES = ("local", "ray", "serial")
@@ -210,6 +211,8 @@ def prepare_spec(spec: WorkerSpec) -> tuple[WorkerSpec, Explainer]:
     explainer = replace(spec, device="cpu").make_explainer() if spec.device != "cpu" else spec.make_explainer()
     if explainer.method.several is not None:
         raise ValueError("a job holds one map per image, got a list of eta or sparsity; give one value")
+    if spec.target not in (None, TRUTH):
+        find_class(spec.target, explainer.classifier.labels)
     many = spec.device.startswith("cuda") and len(spec.source.keys) >= MANY and not explainer.method.once
     return (replace(spec, options={"compile": True} | dict(spec.options)) if many else spec), explainer
 
