@@ -126,7 +126,7 @@ def test_a_killed_driver_takes_its_workers_along_and_frees_the_folder(serial, ph
     workers = find_workers(driver.pid)
     assert is_held(out)
     driver.kill()
-    driver.wait()
+    driver.communicate()
     wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers), 10)
     assert not is_held(out)
     there = len(parts_in(out))

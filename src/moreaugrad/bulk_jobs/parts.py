@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from moreaugrad.files import replacing
 from moreaugrad.results import Explanation
 
-GROUP = 50  # rows read together to get one of them
+GROUP = 16  # rows read together to get one of them
 SPARSE = 0.5  # a map with a smaller share of entries is stored as those
 _TINIEST = np.float16(2**-24)  # the smallest number of float16
 _LEAST = 2.0**-100  # a map whose largest entry is smaller is stored exactly: its smallest would vanish

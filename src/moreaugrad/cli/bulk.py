@@ -132,15 +132,17 @@ def bulk(  # noqa: PLR0913
 def carry_out(spec: WorkerSpec, run: RunOptions, terminal: Terminal) -> int:
     """Run the job, tell how it goes, and what became of it. Returns the exit code."""
     from moreaugrad.bulk_jobs.job import run_job
-    from moreaugrad.bulk_jobs.run import RunState
+    from moreaugrad.bulk_jobs.run import RunState, WorkerError
 
-    state, code = RunState(0), None
+    state, code, reason = RunState(0), None, ""
     command = shlex.join(["moreaugrad", *sys.argv[1:]])
     with Reporter.open(terminal, spec.method) as reporter:
         try:
             run_job(spec, run, reporter, command)
         except KeyboardInterrupt:
-            code = INTERRUPTED
+            code, reason = INTERRUPTED, "interrupted"
+        except WorkerError as error:
+            code, reason = NOTHING_DONE, str(error)
         finally:
             state = reporter.state or state
     left = state.total - state.images
@@ -148,8 +150,8 @@ def carry_out(spec: WorkerSpec, run: RunOptions, terminal: Terminal) -> int:
     terminal.result(json_.dumps({"event": "end"} | facts))
     said = describe_counts(state)
     if code is not None:
-        terminal.error(f"interrupted: {said}, {left:,} left -> {spec.folder}; the same command goes on")
-        return code
+        terminal.error(f"{reason}: {said}, {left:,} left -> {spec.folder}; the same command goes on")
+        return NOT_ALL if code == NOTHING_DONE and state.images else code
     if left:
         terminal.say(f"{said}, {left:,} left -> {spec.folder}; the same command goes on")
         return NOT_ALL
