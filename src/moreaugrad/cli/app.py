@@ -16,6 +16,7 @@ from moreaugrad.cli.certify import certify
 from moreaugrad.cli.command import expand_options
 from moreaugrad.cli.compare import compare, demo
 from moreaugrad.cli.explain import explain
+from moreaugrad.cli.report_job import report
 from moreaugrad.cli.robustness import robustness
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import METHODS
@@ -50,6 +51,10 @@ EXAMPLES = {
     "certify": (
         "moreaugrad certify cat.png --model lipschitz_cifar10 --epsilon 0.005",
         "moreaugrad certify cat.png --epsilon 0.1 --grid 8 --method sparsified_smoothgrad",
+    ),
+    "report": (
+        "moreaugrad report maps",
+        "moreaugrad report maps --images 200 --source /mnt/photos",
     ),
     "methods": ("moreaugrad methods --json | jq keys",),
     "models": ("moreaugrad models --json | jq keys",),
@@ -88,7 +93,7 @@ def add_command(name: str, command: Callable[..., Any]) -> None:
     app.command(name, epilog=examples)(expand_options(command))
 
 
-for each in (explain, compare, demo, attack, robustness, certify, methods, models):
+for each in (explain, compare, demo, attack, robustness, certify, report, methods, models):
     add_command(each.__name__, each)
 app.add_typer(train.app, name="train")
 add_command("train-mask", train.train_mask)
