@@ -75,6 +75,7 @@ def run_under_fire(folder: Path, out: str, engine: str, kills: int, killed: Coun
                 killed[kill(driver, engine, chance)] += 1
         if code == 0:
             return starts
+        print((folder / f"{out}.log").read_text()[-3000:])
         assert code == -signal.SIGKILL, f"the driver must end well or be killed, got exit code {code}"
         wait_for_end_of_cluster(engine)
 
@@ -124,7 +125,7 @@ def compare(found: mg.BulkMaps, whole: mg.BulkMaps, outcome: dict[str, int]) -> 
 def start(folder: Path, out: str, engine: str) -> subprocess.Popen[bytes]:
     """The command, in a process of its own."""
     command = [sys.executable, "-m", "moreaugrad", *COMMAND, *OPTIONS, "--engine", engine, "--out", out]
-    return subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, cwd=folder, stderr=(folder / f"{out}.log").open("ab"))
 
 
 if __name__ == "__main__":

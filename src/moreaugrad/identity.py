@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,18 @@ def describe_explainer(explainer: Explainer) -> dict[str, Any]:
     found = {"model": model.name, "layers": repr(model.network), "weights": weights.hexdigest(), "view": view}
     options |= {"share": getattr(explainer.method, "share", None)}
     return found | {"method": explainer.name, "options": options, "files": files}
+
+
+def read_view(description: str) -> CentreCrop | None:
+    """The view that `describe_explainer` tells of, without its model; None for a user's function."""
+    try:
+        call = ast.parse(re.sub(r"<Resampling\.\w+: (\d+)>", r"\1", description), mode="eval").body
+    except SyntaxError:  # a digest
+        return None
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == CentreCrop.__name__):
+        return None
+    values = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+    return CentreCrop(**values | {"filter": Image.Resampling(values["filter"])})
 
 
 def _describe_view(model: Classifier) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from itertools import groupby
+from operator import itemgetter
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -18,13 +21,35 @@ import torch
 from torch.utils.data import Dataset
 
 from moreaugrad.bulk_jobs.folder import JOB, parts_of, read_job
-from moreaugrad.bulk_jobs.parts import FACTS, GROUP, SCHEMA, BulkRow, count_rows, read_row
+from moreaugrad.bulk_jobs.parts import FACTS, GROUP, SCHEMA, BulkRow, Values, count_rows, read_row
 from moreaugrad.registry import unknown
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _MOST = 10_000  # keys that the message of an unknown one is compared with
+
+
+@dataclass
+class MeanMap:
+    """The mean of the absolute maps of a class, each of norm 1, as it grows. Maps of zeros have no part in it."""
+
+    total: Values | None = None
+    count: int = 0
+
+    def add(self, row: BulkRow) -> None:
+        """Take in the map of a row, if it has one."""
+        if row.map is None or not row.map.any():
+            return
+        one = np.abs(row.map) / np.linalg.norm(row.map)
+        if self.total is not None and self.total.shape != one.shape:
+            raise ValueError(f"maps of class {row.target} must have one shape, got {self.total.shape} and {one.shape}")
+        self.total, self.count = one if self.total is None else self.total + one, self.count + 1
+
+    @property
+    def values(self) -> Values | None:
+        """The mean so far; None before the first map."""
+        return None if self.total is None else self.total / np.float32(self.count)
 
 
 class BulkMaps(Dataset[BulkRow]):
@@ -115,18 +140,28 @@ class BulkMaps(Dataset[BulkRow]):
         Raises:
             ValueError: no map explains this class, or such maps differ in shape.
         """
-        total, count = None, 0
-        for place in np.flatnonzero(self.facts.column("target").to_numpy() == target):
-            row = self[int(place)]
-            if row.map is None or not row.map.any():
-                continue
-            one = np.abs(row.map) / np.linalg.norm(row.map)
-            if total is not None and total.shape != one.shape:
-                raise ValueError(f"maps of class {target} must have one shape, got {total.shape} and {one.shape}")
-            total, count = one if total is None else total + one, count + 1
-        if total is None:
+        mean = MeanMap()
+        for row in self.read(np.flatnonzero(self.facts.column("target").to_numpy() == target)):
+            mean.add(row)
+        if mean.values is None:
             raise ValueError(f"target must be a class that was explained, got {target}; see to_pandas()['target']")
-        return torch.from_numpy(total / count)
+        return torch.from_numpy(mean.values)
+
+    def read(self, places: Iterable[int]) -> Iterator[BulkRow]:
+        """Rows by number, which must ascend. No group of a part is read twice, and none that holds no such row.
+
+        Args:
+            places: numbers of rows, as `maps[3]` takes them.
+
+        Returns:
+            The rows, one after the other.
+        """
+        for path, within in groupby(map(self._locate, places), itemgetter(0)):
+            with pq.ParquetFile(path) as file:
+                for group, numbers in groupby((number for _, number in within), lambda number: number // GROUP):
+                    table = file.read_row_group(group, SCHEMA.names)
+                    for number in numbers:
+                        yield read_row(table, number - group * GROUP)
 
     def __len__(self) -> int:
         return int(self.facts.num_rows)
@@ -136,18 +171,10 @@ class BulkMaps(Dataset[BulkRow]):
 
     def __getitem__(self, which: SupportsIndex | str) -> BulkRow:
         place = self._find(which) if isinstance(which, str) else range(len(self))[which]
-        path, within = self._locate(place)
-        group = within // GROUP
-        with pq.ParquetFile(path) as file:
-            return read_row(file.read_row_group(group, SCHEMA.names), within - group * GROUP)
+        return next(self.read([place]))
 
     def __iter__(self) -> Iterator[BulkRow]:
-        for path in self.parts:
-            with pq.ParquetFile(path) as file:
-                for group in range(file.num_row_groups):
-                    table = file.read_row_group(group, SCHEMA.names)
-                    for place in range(table.num_rows):
-                        yield read_row(table, place)
+        return self.read(range(len(self)))
 
     def __repr__(self) -> str:
         method = self.job["configuration"]["method"]

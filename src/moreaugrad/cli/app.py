@@ -17,6 +17,7 @@ from moreaugrad.cli.certify import certify
 from moreaugrad.cli.command import expand_options
 from moreaugrad.cli.compare import compare, demo
 from moreaugrad.cli.explain import explain
+from moreaugrad.cli.report_job import report
 from moreaugrad.cli.robustness import robustness
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import METHODS
@@ -59,6 +60,10 @@ EXAMPLES = {
         "moreaugrad bulk photos/ --shard 3/8 --out maps",
         "moreaugrad bulk --status maps",
     ),
+    "report": (
+        "moreaugrad report maps",
+        "moreaugrad report maps --images 200 --source /mnt/photos",
+    ),
     "methods": ("moreaugrad methods --json | jq keys",),
     "models": ("moreaugrad models --json | jq keys",),
     "train-mask": ("moreaugrad train-mask --data photos/ --model efficientnet_lite0 --out mask.safetensors",),
@@ -96,7 +101,7 @@ def add_command(name: str, command: Callable[..., Any]) -> None:
     app.command(name, epilog=examples)(expand_options(command))
 
 
-for each in (explain, compare, demo, bulk, attack, robustness, certify, methods, models):
+for each in (explain, compare, demo, bulk, report, attack, robustness, certify, methods, models):
     add_command(each.__name__, each)
 app.add_typer(train.app, name="train")
 add_command("train-mask", train.train_mask)
