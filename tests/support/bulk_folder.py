@@ -6,14 +6,14 @@ import numpy as np
 
 from moreaugrad.bulk_jobs.folder import FORMAT, VERSION, split_parts
 from moreaugrad.bulk_jobs.parts import BulkRow, write_part
-from moreaugrad.bulk_jobs.sources import BulkSource, Item
+from moreaugrad.bulk_jobs.sources import Item
 from moreaugrad.models.classifier import CentreCrop
 
 VIEW = CentreCrop((8, 8), (8, 8), (0.5,) * 3, (1.0,) * 3)
 RUN = {"began": "2030-01-02T03:04:05+00:00", "command": "", "engine": "serial", "shard": None, "device": "cpu"}
 
 
-class Pictures(BulkSource):
+class Pictures:
     """Pictures by key."""
 
     def __init__(self, pictures):
