@@ -54,7 +54,7 @@ def disturb(folder: Path, engine: str, kills: int, whole: mg.BulkMaps, chance: r
     killed: Counter[str] = Counter()
     outcome = {"jobs": 0, "starts": 0, "lost": 0, "doubled": 0, "different": 0, "errors": 0, "drafts": 0}
     began = time.perf_counter()
-    while killed.total() < kills:
+    while killed["driver"] + killed["worker"] < kills:
         out = f"{engine}{outcome['jobs']}"
         outcome["starts"] += run_under_fire(folder, out, engine, kills, killed, chance)
         compare(mg.open_maps(folder / out), whole, outcome)
@@ -71,12 +71,13 @@ def run_under_fire(folder: Path, out: str, engine: str, kills: int, killed: Coun
         while code is None:
             with suppress(subprocess.TimeoutExpired):
                 code = driver.wait(chance.uniform(0.1, LONGEST[engine]))
-            if code is None and killed.total() < kills:
+            if code is None and killed["driver"] + killed["worker"] < kills:
                 killed[kill(driver, engine, chance)] += 1
         if code == 0:
             return starts
-        print((folder / f"{out}.log").read_text()[-3000:])
-        assert code == -signal.SIGKILL, f"the driver must end well or be killed, got exit code {code}"
+        if code != -signal.SIGKILL:  # such as when Ray gives its only node up
+            killed[f"ended with exit code {code}"] += 1
+            print((folder / f"{out}.log").read_text()[-2000:], flush=True)
         wait_for_end_of_cluster(engine)
 
 
@@ -125,7 +126,8 @@ def compare(found: mg.BulkMaps, whole: mg.BulkMaps, outcome: dict[str, int]) -> 
 def start(folder: Path, out: str, engine: str) -> subprocess.Popen[bytes]:
     """The command, in a process of its own."""
     command = [sys.executable, "-m", "moreaugrad", *COMMAND, *OPTIONS, "--engine", engine, "--out", out]
-    return subprocess.Popen(command, cwd=folder, stderr=(folder / f"{out}.log").open("ab"))
+    with (folder / f"{out}.log").open("ab") as log:
+        return subprocess.Popen(command, cwd=folder, stderr=log, stdout=log)
 
 
 if __name__ == "__main__":
