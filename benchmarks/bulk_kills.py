@@ -84,12 +84,13 @@ def run_under_fire(folder: Path, out: str, engine: str, kills: int, killed: Coun
 def kill(driver: subprocess.Popen[bytes], engine: str, chance: random.Random) -> str:
     """End the driver or one of its workers; what it was."""
     workers = [pid for pid, line in descendants(driver.pid) if WORKERS[engine] in line]
-    if not workers or chance.random() < DRIVER:
+    if chance.random() < DRIVER:
         driver.kill()
         return "driver"
-    with suppress(ProcessLookupError):
-        os.kill(chance.choice(workers), signal.SIGKILL)
-    return "worker"
+    if workers:
+        with suppress(ProcessLookupError):
+            os.kill(chance.choice(workers), signal.SIGKILL)
+    return "worker" if workers else "none"
 
 
 def descendants(parent: int) -> list[tuple[int, str]]:

@@ -10,6 +10,7 @@ import logging
 import os
 import pickle
 import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -143,28 +144,39 @@ def _connect(ray: Any, address: str | None, threads: int) -> None:
     environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} if address is None else {}
     given: dict[str, Any] = {"runtime_env": {"env_vars": environment}, "log_to_driver": False}
     given |= {"logging_level": logging.ERROR, "configure_logging": False}
-    if address not in (None, "auto", "local"):
-        _check_address(str(address))
+    if address is not None:
+        _check_cluster(str(address))
     try:
         ray.init(address=address or "local", **given)
     except (ConnectionError, RuntimeError, TimeoutError, ValueError) as error:
-        raise ConnectionError(
-            f"--address must be that of a Ray cluster that runs, got {address!r}: {_describe(error)}"
-        ) from error
+        raise _refuse_address(address, _describe(error)) from error
 
 
-def _check_address(address: str) -> None:
-    """Refuse an address at which nothing answers, for which Ray itself would wait for minutes."""
+def _check_cluster(address: str) -> None:
+    """Refuse an address at which no cluster answers, for which Ray itself would wait for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdecimal():
+    if address != "auto" and not (colon and port.isdecimal()):
         raise ValueError(f"--address must be HOST:PORT, ray://HOST:PORT or auto, got {address!r}")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+        if address.startswith("ray://"):  # a proxy, which the check below does not know
+            socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+            return
+        command = [sys.executable, "-m", "ray.scripts.scripts", "health-check"]
+        command += [] if address == "auto" else ["--address", address]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except (OSError, OverflowError) as error:
-        raise ConnectionError(
-            f"--address must be that of a Ray cluster that runs, got {address!r}, where nothing answers ({error}); "
-            "start one with `ray start --head`, or leave --address out"
-        ) from error
+        raise _refuse_address(address, str(error)) from error
+    except subprocess.TimeoutExpired:
+        raise _refuse_address(address, f"no answer within {PATIENCE} s") from None
+    if found.returncode:
+        raise _refuse_address(address, (found.stderr.strip() or "nothing answers").splitlines()[-1].split(". ")[0])
+
+
+def _refuse_address(address: str | None, reason: str) -> ConnectionError:
+    return ConnectionError(
+        f"--address must be that of a Ray cluster that runs and lets you in, got {address!r}: {reason}; start one with "
+        "`ray start --head` (and set RAY_AUTH_MODE=token where it asks for a token), or leave --address out"
+    )
 
 
 def _describe(error: BaseException) -> str:
