@@ -10,6 +10,7 @@ import csv
 import inspect
 import json
 import re
+import signal
 import tomllib
 from collections.abc import Iterable
 from dataclasses import fields
@@ -20,6 +21,7 @@ from typing import Any
 import moreaugrad as mg
 from benchmarks import quality as quality_benchmark
 from benchmarks import seeds as seeds_benchmark
+from benchmarks.bulk import MAPS
 from moreaugrad.methods import DEFAULT_PRESET, PRESETS, QUALITY
 from moreaugrad.wording import KNOWN
 
@@ -32,6 +34,8 @@ MODELS = {
     "timm/resnet50": "ResNet-50",
     "timm/vit_base_patch16_224": "ViT-B/16",
 }
+IMAGENET = 1_281_167  # training images
+FEW, MANY = 8, 64  # GPUs
 FRACTIONS = {"a quarter": 1 / 4, "a third": 1 / 3, "a half": 1 / 2, "two thirds": 2 / 3}
 
 Values = dict[str, Any]
@@ -41,7 +45,7 @@ def collect_values() -> dict[str, Values]:
     maps = (project, sparsity, seeds, budgets, presets, modes, derivative, training, masks)
     proofs = (certificates, votes, voted, search)
     speed = (options, precision, quality, throughput, cpu, captum)
-    return {topic.__name__: topic() for topic in (*maps, *proofs, *speed)}
+    return {topic.__name__: topic() for topic in (*maps, *proofs, *speed, bulk, cost)}
 
 
 @cache
@@ -430,3 +434,55 @@ def captum() -> Values:
         "float16": faster["moreaugrad float16"],
         "compiled": faster["moreaugrad compiled float16"],
     }
+
+
+def bulk() -> Values:
+    """Rates, sizes and kills of jobs on whole data sets."""
+    found, kills = read("bulk_cpu"), read("bulk_kills_cpu")
+    stored, query, engines = found["storage"], found["query"], [kills[name] for name in ("local", "ray")]
+    small, photos = found["cifar10"], found["photos"]
+    cells = [
+        (
+            f"{line['images']:,} {name}",
+            f"`{line['engine']}`",
+            f"{line['workers']}",
+            f"{line['images_per_second']:.2f}",
+            f"{line['times_one_worker']:.2f}",
+            f"{line['overhead_ms_per_image']:.1f} ms",
+            f"{line['seconds_to_first_worker']:.0f} s",
+        )
+        for name, lines in (("CIFAR-10 images, 1-Lipschitz network", small), ("photos, EfficientNet-Lite0", photos))
+        for line in lines
+    ]
+    return {
+        "kept_percent": 100 * stored["kept"],
+        "kilobytes": 1000 * stored["exact"]["megabytes"] / MAPS,
+        "half_kilobytes": 1000 * stored["half"]["megabytes"] / MAPS,
+        "maps": MAPS,
+        "milliseconds": stored["exact"]["milliseconds_of_one"]["median"],
+        "query_seconds": query["seconds_first"],
+        "query_rows": query["rows"],
+        "query_files": query["files"],
+        "signal": int(signal.SIGKILL),
+        "kills": sum(each["kills"][what] for each in engines for what in ("driver", "worker")),
+        "ray_kills": sum(kills["ray"]["kills"][what] for what in ("driver", "worker")),
+        **{name: sum(each[name] for each in engines) for name in ("lost", "doubled", "different", "jobs")},
+        "hardware": found["hardware"].partition(",")[0],
+        "cores": found["hardware"].partition(",")[2].split()[0],
+        "table": rows(cells),
+    }
+
+
+def cost() -> Values:
+    """What the training images of ImageNet cost, by the measured rates of one GPU."""
+    stored, found = read("bulk_cpu")["storage"], read("throughput")
+    size, half = (IMAGENET * stored[name]["megabytes"] / MAPS / 1000 for name in ("exact", "half"))
+    cells = []
+    for line in found["table"]:
+        if line["way"] != "compiled float16":
+            continue
+        for quality in ("fast", "balanced"):
+            hours = IMAGENET * QUALITY[quality] / line["gradients_per_second"] / 3600
+            times = [f"{hours:,.1f}", *(f"{hours / gpus:.1f} h" for gpus in (FEW, MANY))]
+            cells.append((MODELS[line["model"]], f"`{quality}`", *times, f"{size:.0f} GB", f"{half:.0f} GB"))
+    return {"images": IMAGENET, "hardware": found["hardware"], "few": FEW, "many": MANY, "table": rows(cells)}

@@ -19,6 +19,7 @@ from .bulk_jobs.job import bulk as bulk
 from .bulk_jobs.maps import BulkMaps as BulkMaps
 from .bulk_jobs.maps import open_maps as open_maps
 from .bulk_jobs.parts import BulkRow as BulkRow
+from .bulk_jobs.report import write_report as write_report
 from .certificates.assumptions import Assumptions as Assumptions
 from .certificates.assumptions import CertifiedProblem as CertifiedProblem
 from .certificates.assumptions import FreshNoise as FreshNoise

@@ -253,7 +253,7 @@ def test_arrays_and_the_first_images_of_them(folder, run, refuses):
     command = ["robustness", "--data", "small.npz", *QUICK, "--methods", "gradient", "--norms", "1", "--images", "3"]
     assert run(*command, "--attacks", "topk")[0] == 0
     assert {row["image"] for row in rows()} == {"0", "1", "2"}
-    refuses("got both", *command, "photos")
+    refuses("got images and data", *command, "photos")
 
 
 def test_attacks_on_the_class_count_where_they_change_it(folder, run):
@@ -299,7 +299,7 @@ def test_options_go_to_one_method_or_to_all(folder, run):
         (["--set", "budget=8"], "budget must be the same for all"),
         (["--images", "0"], "--images must be at least 1"),
         (["--minutes", "0"], "--minutes must be a positive"),
-        (["--data", "missing.npz"], "got both"),
+        (["--data", "missing.npz"], "got images and data"),
         (["photos/missing.png"], "got nothing there"),
         (["own_attacked.py"], "must be an image file"),
         (["nothing"], "got a folder without images"),
@@ -312,7 +312,7 @@ def test_wrong_studies_are_one_line_and_exit_code_2(folder, refuses, arguments, 
 
 
 def test_a_study_needs_images(folder, refuses):
-    refuses("got neither", "robustness", *QUICK)
+    refuses("got none", "robustness", *QUICK)
 
 
 @pytest.mark.parametrize("command", ["attack", "robustness"])

@@ -148,3 +148,17 @@ def test_a_run_is_told_in_a_line():
         describe_progress(state) == "100 of 1,000 images, 10.00 images/s, 1,600 gradients/s, 1 error, about 90.0 s left"
     )
     assert [describe_seconds(each) for each in (3, 130, 7200, 2e6)] == ["3.0 s", "2.2 min", "2.0 h", "23.1 days"]
+
+
+def test_a_study_takes_the_images_of_a_job(many, run, refuses):
+    run("bulk", "many", *SMALL, "--out", "maps")
+    study = "--model own_small:Curved --methods gradient --attacks topk --norms 1 --steps 1"
+    study = [*study.split(), "--metrics", "normalised_distance"]
+    code, _, err = run("robustness", "--job", "maps", "--images", "3", *study, "--out", "study")
+    assert (code, err) == (0, "")
+    rows = Path("study/rows.csv").read_text()
+    assert all(name in rows for name in ("0.png", "1.png", "3.png"))
+    assert "2.png" not in rows  # the broken one
+    refuses("one of them", "robustness", "a.png", "--job", "maps", *study)
+    shutil.rmtree("many")
+    refuses("still where they were", "robustness", "--job", "maps", *study, "--out", "other")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from moreaugrad.cli import results_folder
+from moreaugrad import locks
 from moreaugrad.cli.results_folder import BUSY, DONE, FORMAT, MINE, RESULTS, ResultsFolder, identify
 
 ONE, TWO = identify({"file": "a.png"}), identify({"file": "b.png"})
@@ -252,7 +252,7 @@ def test_a_disk_without_locks_is_told_of_and_used(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(results_folder.fcntl, "lockf", refuse)
+    monkeypatch.setattr(locks.fcntl, "lockf", refuse)
     with pytest.warns(UserWarning, match="one process at a time"):
         folder = ResultsFolder(tmp_path)
     with folder, warnings.catch_warnings():

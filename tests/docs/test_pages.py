@@ -27,9 +27,11 @@ net = torch.nn.Sequential(
 model, method, attacked = net, mg.Gradient(net), x + 0.01
 image = Image.new("RGB", (32, 32), "teal")
 image.save("photo.jpg")
+photo = "photo.jpg"
 """
 EXAMPLES = [  # pages whose examples load a real network are slow
     *("docs/extending.md", "docs/networks.md", "docs/attacks.md", "docs/robustness.md", "docs/interop.md"),
+    "docs/bulk.md",
     *(pytest.param(page, marks=pytest.mark.slow) for page in ("README.md", "docs/certify.md", "docs/certificates.md")),
 ]
 

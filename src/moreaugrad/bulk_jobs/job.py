@@ -159,7 +159,7 @@ def bulk(  # noqa: PLR0913
     Example:
         >>> maps = mg.bulk(net, [photo], "maps", sparsity=0.05, budget=16, run=mg.RunOptions(engine="serial"))
         >>> maps["photo.jpg"].map.shape, round(maps["photo.jpg"].kept, 2)
-        ((3, 16, 16), 0.05)
+        ((3, 224, 224), 0.05)
     """
     validate.at_least("seed", seed, 0)
     folder = Path(out)

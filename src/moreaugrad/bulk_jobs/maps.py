@@ -66,7 +66,7 @@ class BulkMaps(Dataset[BulkRow]):
     Example:
         >>> maps = mg.bulk(net, [photo], "maps", "gradient", run=mg.RunOptions(engine="serial"))
         >>> len(maps), maps.total, maps["photo.jpg"].map.shape
-        (1, 1, (3, 16, 16))
+        (1, 1, (3, 224, 224))
     """
 
     def __init__(self, folder: str | PathLike[str]) -> None:

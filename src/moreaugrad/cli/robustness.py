@@ -39,18 +39,20 @@ class SourceOptions:
         list[str] | None, typer.Argument(help="Image files, folders or patterns.", show_default=False)
     ] = None
     data: Path | None = option("Instead of images: an .npz file, whose test images are used.")  # noqa: RUF009
+    job: Path | None = option("Instead of images: the folder of a job of `moreaugrad bulk`.")  # noqa: RUF009
     count: int | None = option("Use this many images, from the first.", "--images")
 
     def __post_init__(self) -> None:
-        if bool(self.images) == (self.data is not None):
-            raise ValueError("give images or --data, and not both, got " + ("both" if self.images else "neither"))
+        given = [name for name in ("images", "data", "job") if getattr(self, name)]
+        if len(given) != 1:
+            raise ValueError(f"give images, --data or --job, one of them, got {' and '.join(given) or 'none'}")
         if self.count is not None and self.count < 1:
             raise ValueError(f"--images must be at least 1, got {self.count}")
 
     def find(self, out: Path) -> list[Path]:
         """The files; none at all raises."""
         paths = find_images(self.images or (), skip=out)
-        if self.data is None:
+        if self.images:
             refuse_missing(paths)
         return paths[: self.count]
 
@@ -58,6 +60,8 @@ class SourceOptions:
         from moreaugrad.data.arrays import read_cifar10
         from moreaugrad.studies.sources import PictureSource
 
+        if self.job is not None:
+            return PictureSource(*_read_job(self.job, self.count), classifier)
         if self.data is not None:
             pixels = read_cifar10(self.data).x_test[: self.count]
             return PictureSource(list(pixels), [str(number) for number in range(len(pixels))], classifier)
@@ -165,6 +169,28 @@ def robustness(
         return DONE
     terminal.say(f"stopped after {result.done} of {result.total} cells; the same command resumes it in {out}")
     return NOT_FINISHED
+
+
+def _read_job(folder: Path, count: int | None) -> tuple[list[Any], list[str]]:
+    """The pictures that a job explained without an error, and their names."""
+    import numpy as np
+
+    from moreaugrad.bulk_jobs.maps import open_maps
+    from moreaugrad.bulk_jobs.thumbnails import find_source
+    from moreaugrad.data.images import read_image
+
+    maps = open_maps(folder)
+    failed = maps.errors
+    keys = [key for key in maps.keys if key not in failed][:count]
+    try:
+        source = find_source(maps)
+        places = {key: row for row, key in enumerate(source.keys)}
+        found = [source.read(places[key]).image for key in keys]
+    except (ValueError, KeyError, OSError) as error:
+        raise ValueError(
+            f"--job must be of images that are still where they were, got {str(folder)!r}: {error}; name the images"
+        ) from error
+    return [each if isinstance(each, Path) else np.asarray(read_image(each)) for each in found], keys
 
 
 def describe(table: list[StudyRow]) -> list[str]:
