@@ -193,7 +193,8 @@ def read_rows(settings: Settings) -> list[Line]:
     """The rows of every shard that is there, with the name of their data set."""
     found: list[Line] = []
     for name in DATASETS:
-        folders = (settings.out / "studies").glob(f"frontier*_{name}_*")
+        parent = settings.out / "studies"  # the name of one data set ends another's, hence the digit
+        folders = [each for what in ("frontier", CLEAN) for each in parent.glob(f"{what}_{name}_[0-9]*")]
         for folder in sorted(each for each in folders if (each / "rows.csv").is_file()):
             found += [{"dataset": name} | row for row in open_rows(folder).read()]
     return found
