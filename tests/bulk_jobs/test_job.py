@@ -99,6 +99,14 @@ def test_other_images_are_another_job(serial, photos):
         serial()
 
 
+def test_images_that_moved_are_the_same_job(serial, photos):
+    serial(part_size=2, limit=2)
+    moved = photos.rename(photos.with_name("elsewhere"))
+    maps = serial(source=moved)
+    assert maps.finished
+    assert maps.job["configuration"]["source"]["path"] == str(moved)
+
+
 def test_shards_fill_one_folder_together(serial):
     wanted = serial("alone", part_size=2).digest()
     lengths = [len(serial("together", part_size=2, shard=(number, 3))) for number in (2, 1, 3)]

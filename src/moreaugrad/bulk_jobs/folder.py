@@ -77,7 +77,7 @@ def join_job(folder: Path, configuration: Mapping[str, Any], run: Mapping[str, A
     if (folder / JOB).exists():
         known = read_job(folder)
         runs = known["runs"]
-        if difference := find_difference(asked, known["configuration"]):
+        if difference := find_difference(_without_place(asked), _without_place(known["configuration"])):
             name, new, old = difference
             raise ValueError(
                 f"{str(folder)!r} must hold the same job, got {name} = {new}, where its {JOB} has {old}; take that, or "
@@ -89,6 +89,12 @@ def join_job(folder: Path, configuration: Mapping[str, Any], run: Mapping[str, A
     with replacing(folder / JOB) as file:
         file.write((json.dumps(found, indent=2) + "\n").encode())
     return runs
+
+
+def _without_place(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """A job's images may move: they are known by their digest."""
+    source = {name: value for name, value in configuration["source"].items() if name != "path"}
+    return {**configuration, "source": source}
 
 
 @contextmanager

@@ -158,7 +158,8 @@ def _errors(maps: BulkMaps) -> str:
 
 
 def _explains_predictions(maps: BulkMaps) -> bool:
-    return maps.job["configuration"]["target"] is None
+    job = maps.job["configuration"]
+    return job["target"] is None and not job["source"].get("targets")
 
 
 def _judge(maps: BulkMaps, classes: Sequence[summary.ClassSummary]) -> dict[str, Any]:

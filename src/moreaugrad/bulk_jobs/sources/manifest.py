@@ -31,6 +31,10 @@ class _Manifest(Listing):
     targets: Classes
     truths: Classes
 
+    def describe(self) -> dict[str, Any]:
+        asked = sum(each is not None for each in self.targets)
+        return super().describe() | ({"targets": asked} if asked else {})  # images with a class of their own
+
     def _item(self, row: int, image: Any) -> Item:
         return Item(image, self.targets[row], self.truths[row])
 
