@@ -140,8 +140,8 @@ def test_accuracy_and_confusions_are_counted(tmp_path):
     assert [each["wrong"] for each in page.entries] == [False, True, True, False, True, False]
     other = report(tmp_path / "chosen", rows, target=0)
     assert not any(known.get("id") == "accuracy" for _, known in other.elements)
-    asked = {"source": {"kind": "manifest", "images": len(rows), "targets": 1}}
-    other = report(tmp_path / "asked", rows, **asked)
+    asked = write_job(tmp_path / "asked", rows, source={"kind": "manifest", "images": len(rows), "targets": 1})
+    other = Page(write_report(mg.open_maps(asked)))
     assert not any(known.get("id") == "accuracy" for _, known in other.elements)
     assert not any("wrong" in (known.get("value") or "") for _, known in other.elements)
     assert not any(each["wrong"] for each in other.entries)
