@@ -3,7 +3,8 @@
 Every judged map costs 1,600 gradients where a method has a choice, every one inside an attack 64. MoreauGrad is
 attacked along three derivatives, and all methods also at the points that were found against the others; a map of 320
 gradients with noise of its own names the strongest of these, and the judge sees that one. At the larger norms a second
-attack with more steps, by the signs of the slope, goes through the same.
+attack with more steps, by the signs of the slope, goes through the same; on fewer images a third one, along the slope
+of the mean of the squares of the gradients, which does not end where a map of votes is flat.
 """
 
 from __future__ import annotations
@@ -22,29 +23,36 @@ IMAGES = {"cifar10": 256, "tiny_imagenet": 120, "imagenet": 48}
 QUICK = {"cifar10": 2, "tiny_imagenet": 1, "imagenet": 1}
 FULL = {"budget": study_runs.BUDGET, "scout": 320, "attack_budget": 64}  # gradients
 MODES = ("frozen", "unrolled:1x16", "implicit:4x16", "transfer")
-SIGNS = ("implicit:4x16", "transfer")
+SIGN, SQUARE = "sign", "square"  # the second and the third attack
+MORE = {SIGN: ("implicit:4x16", "transfer"), SQUARE: ("square",)}  # their modes
+FEWER = {"cifar10": 64, "tiny_imagenet": 48, "imagenet": 48}  # images of the third attack
+AVERAGED = ("smoothgrad", "sparsified_smoothgrad", "moreau", "sparse_moreau")  # methods that it can lead
 TITLE = "On equal terms: the strongest of several attacks"
 NOTE = "means over images with a valid attack, 95 % intervals; dotted: two seeds, no attack; triangles: another image"
 
 
-def make_parts(settings: Settings, signs: bool = False) -> list[Part]:
-    """By data set, a study for each shard of the images; `signs`: of the second attack."""
-    images, name = QUICK if settings.quick else IMAGES, "fair_sign" if signs else "fair"
-    return study_runs.split_shards(name, settings, images, lambda dataset: make_study(dataset, settings, signs))
+def make_parts(settings: Settings, attack: str = "") -> list[Part]:
+    """By data set, a study for each shard of the images; `attack`: of the second or the third."""
+    images = QUICK if settings.quick else FEWER if attack == SQUARE else IMAGES
+    name = f"fair_{attack}" if attack else "fair"
+    return study_runs.split_shards(name, settings, images, lambda dataset: make_study(dataset, settings, attack))
 
 
-def make_study(dataset: str, settings: Settings, signs: bool = False) -> mg.Study:
+def make_study(dataset: str, settings: Settings, attack: str = "") -> mg.Study:
     full, sizes = FULL, study_runs.SIZES[dataset]
-    modes, steps, sizes = (SIGNS, 10, sizes[2:]) if signs else (MODES, 4, sizes)
+    modes, steps, sizes = (MORE[attack], 4, sizes[1:]) if attack else (MODES, 4, sizes)
+    if attack == SIGN:
+        steps, sizes = 10, sizes[1:]
     if settings.quick:
         small = tuple(f"{mode.partition(':')[0]}:1x2" if ":" in mode else mode for mode in modes)
         modes, steps, sizes, full = small, 1, study_runs.SIZES[dataset][2:3], study_runs.FEW | {"scout": 4}
     options = {"steps": steps, "surrogate": None}  # finite differences cross the kinks themselves
+    methods = study_runs.choose_methods(
+        settings, dataset, draws=16, points=32, hessian_step=study_runs.HESSIAN_STEP[dataset]
+    )
     return mg.Study(
-        study_runs.choose_methods(
-            settings, dataset, draws=16, points=32, hessian_step=study_runs.HESSIAN_STEP[dataset]
-        ),
-        {"topk": options | ({"rule": "sign"} if signs else {})},
+        {name: given for name, given in methods.items() if attack != SQUARE or name in AVERAGED},
+        {"topk": options | ({"rule": "sign"} if attack == SIGN else {})},
         sizes,
         modes=modes,
         metrics=names.COMPARED,

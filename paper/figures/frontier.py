@@ -39,31 +39,33 @@ from paper.figures.study_runs import HESSIAN_STEP
 from paper.report import curve_plot, frontier_plot, frontier_tables
 from paper.settings import DATASETS, Settings
 
-CLEAN = "frontier_clean"
+CLEAN, RHO = "frontier_clean", "frontier_rho"
 NOISE = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
-RHOS = (0.0, 0.1, 0.3, 1.0)
+RHOS = (0.1, 0.3, 1.0)  # beside 0
 PUBLISHED = (Setting(0.1, 1.0, SPARSE), Setting(0.1, 0.0, SPARSIFIED))
-LEADERS = ("mean", "square", "log_square")
 EPSILONS = {"cifar10": (0.3, 1.0, 3.0), "tiny_imagenet": (1.0, 3.0, 10.0), "imagenet": (1.0, 3.0, 10.0)}
-SHARD = {"cifar10": 32, "tiny_imagenet": 16, "imagenet": 8}  # images of one shard
+SHARD = {"cifar10": 64, "tiny_imagenet": 32, "imagenet": 24}  # images of one shard
 
 FULL = Terms(  # for a large GPU
     counts={"cifar10": 128, "tiny_imagenet": 64, "imagenet": 48},
     clean={"cifar10": 128, "tiny_imagenet": 64, "imagenet": 48},
-    settings=(*(Setting(noise, rho) for noise, rho in product(NOISE, RHOS)), *PUBLISHED),
+    rhos={"cifar10": 32, "tiny_imagenet": 16, "imagenet": 16},
+    settings=(*(Setting(noise, 0.0) for noise in NOISE), *PUBLISHED),
     epsilons=EPSILONS,
-    slopes=(*product(NOISE, LEADERS), (0.1, RELAXED)),
-    budget=1600,
+    slopes=(*product((0.1, 0.2), ("mean", "square")), (0.35, "square"), (0.1, RELAXED)),
+    budget=640,
     attack_budget=64,
     steps=8,
-    points=57,
-    block=8,
-    restarts=2,
+    points=29,
+    block={"cifar10": 32, "tiny_imagenet": 16, "imagenet": 12},
     precision=dict.fromkeys(DATASETS, "float16"),
+    compiled=("imagenet",),
+    rows=512,
 )
 SMALL = Terms(  # for a CPU: photos of 128 pixels, with changes that are as large per pixel as those of 224
     counts={"cifar10": 8, "tiny_imagenet": 4, "imagenet": 8},
     clean={"cifar10": 24, "tiny_imagenet": 24, "imagenet": 24},
+    rhos={},
     settings=(Setting(0.1, 0.0), Setting(0.2, 0.0), Setting(0.3, 0.0), Setting(0.1, 1.0), *PUBLISHED),
     epsilons={"cifar10": (1.0, 3.0)} | dict.fromkeys(("tiny_imagenet", "imagenet"), (3 * 128 / 224, 10 * 128 / 224)),
     slopes=(*product((0.1, 0.2), ("mean", "square")), (0.1, RELAXED)),
@@ -71,13 +73,14 @@ SMALL = Terms(  # for a CPU: photos of 128 pixels, with changes that are as larg
     attack_budget=32,
     steps=8,
     points=21,
-    block=4,
+    block=dict.fromkeys(DATASETS, 4),
     sizes={"imagenet": 128},
     precision={"cifar10": "bfloat16"},
 )
 QUICK = Terms(
     counts={"cifar10": 2, "tiny_imagenet": 2, "imagenet": 2},
     clean={"cifar10": 2, "tiny_imagenet": 2, "imagenet": 2},
+    rhos={"cifar10": 2},
     settings=(Setting(0.1, 0.0), Setting(0.2, 0.0), Setting(0.1, 1.0), *PUBLISHED),
     epsilons={"cifar10": (3.0,)} | dict.fromkeys(("tiny_imagenet", "imagenet"), (3.0,)),
     slopes=((0.1, "mean"), (0.1, "square"), (0.1, RELAXED)),
@@ -85,7 +88,7 @@ QUICK = Terms(
     attack_budget=4,
     steps=1,
     points=5,
-    block=2,
+    block=dict.fromkeys(DATASETS, 2),
     sizes={"imagenet": 64},
 )
 
@@ -112,13 +115,14 @@ def choose_terms(settings: Settings) -> Terms:
 
 
 def split_shards(datasets: tuple[str, ...], terms: Terms) -> list[Shard]:
-    """Images that are attacked, then further ones that are not."""
+    """Images that are attacked, further ones that are not, then the first ones again for every rho."""
     found = []
     for name in datasets:
         first, stop = terms.counts[name], terms.counts[name] + terms.clean[name]
         found += [Shard(name, *piece, terms) for piece in _pieces(0, first, SHARD[name])]
-        rest = terms.without_attacks()
+        rest, grid = terms.without_attacks(), terms.with_rhos(name, product(NOISE, RHOS))
         found += [Shard(name, *piece, rest, CLEAN) for piece in _pieces(first, stop, 4 * SHARD[name])]
+        found += [Shard(name, *piece, grid, RHO) for piece in _pieces(0, terms.rhos.get(name, 0), SHARD[name])]
     return found
 
 
@@ -155,8 +159,9 @@ def _run_shard(shard: Shard, settings: Settings, until: float | None) -> bool:
     describe_study(
         folder / "study.json", _describe(shard, found, settings), describe_run("frontier", settings), file.path
     )
-    starts = range(shard.images.start, shard.images.stop, terms.block)
-    blocks = [slice(start, min(start + terms.block, shard.images.stop)) for start in starts]
+    block = terms.block[shard.dataset]
+    starts = range(shard.images.start, shard.images.stop, block)
+    blocks = [slice(start, min(start + block, shard.images.stop)) for start in starts]
     _, done = file.resume(identify(found, some, terms) for some in blocks)
     for number, some in enumerate(blocks[done:]):
         if number and until is not None and time.monotonic() >= until:
@@ -181,10 +186,20 @@ def open_rows(folder: Path) -> ResumableCsv:
 def _describe(shard: Shard, found: Sample, settings: Settings) -> dict[str, Any]:
     """What must be the same for a shard to be resumed."""
     name, terms = shard.dataset, shard.terms
-    apart = ("counts", "clean", "epsilons", "sizes")  # other images may join a study
+    apart = (
+        "counts",
+        "clean",
+        "rhos",
+        "epsilons",
+        "sizes",
+        "block",
+        "rows",
+        "compiled",
+    )  # other images may join a study
     known = {key: value for key, value in asdict(terms).items() if key not in apart}
     known |= {"epsilons": terms.epsilons[name], "size": (terms.sizes or {}).get(name)}
     known |= {"precision": (terms.precision or {}).get(name), "hessian_step": HESSIAN_STEP[name]}
+    known |= {"block": terms.block[name]}
     images = {"first": shard.images.start, "stop": shard.images.stop, "digest": found.digest}
     return {"dataset": name, "model": settings.model(name), "images": images, "device": settings.place.type, **known}
 
@@ -194,7 +209,7 @@ def read_rows(settings: Settings) -> list[Line]:
     found: list[Line] = []
     for name in DATASETS:
         parent = settings.out / "studies"  # the name of one data set ends another's, hence the digit
-        folders = [each for what in ("frontier", CLEAN) for each in parent.glob(f"{what}_{name}_[0-9]*")]
+        folders = [each for what in ("frontier", CLEAN, RHO) for each in parent.glob(f"{what}_{name}_[0-9]*")]
         for folder in sorted(each for each in folders if (each / "rows.csv").is_file()):
             found += [{"dataset": name} | row for row in open_rows(folder).read()]
     return found

@@ -5,7 +5,7 @@ All statistics of one setting come from the same gradients, so judging one of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -23,6 +23,7 @@ STATISTICS, SPARSE, SPARSIFIED = "statistics", "sparse_moreau", "sparsified_smoo
 RELAXED = "relaxed"  # the published form of Sparsified SmoothGrad, and its own slope
 DENSE = 1.0
 SLOPES = ("mean", "square", "log_square", RELAXED)  # that lead attacks
+BLENDS = {"blend_3": 0.03, "blend_10": 0.1, "blend_30": 0.3}  # sqrt(mean^2 + c variance)
 JUDGE, ATTACKER = 0, 1  # seeds: an attack does not know the noise of the judge
 IDENTITY = ("image", "key", "method", "noise", "rho", "statistic", "share", "epsilon")
 MOVED = tuple(f"moved_{slope}" for slope in SLOPES)
@@ -41,7 +42,10 @@ class Setting:
         """The statistics, and the shares of entries that they are thresholded to."""
         if self.method == SPARSE:  # the prior acts in the solve, so each share is a solve of its own
             return iter([("mean", 0.1)])
-        return product(REPORTED if self.method == STATISTICS else (RELAXED,), shares)
+        if self.method != STATISTICS:
+            return product((RELAXED,), shares)
+        blends = tuple((name, 0.1) for name in BLENDS if self.rho == 0 and 0.1 in shares)
+        return iter((*product(REPORTED, shares), *blends))
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Terms:
 
     counts: Mapping[str, int]  # images of each data set that are attacked
     clean: Mapping[str, int]  # further ones, whose maps with a tenth of the entries are judged without an attack
+    rhos: Mapping[str, int]  # the first of the attacked ones, at which rho is varied
     settings: tuple[Setting, ...]
     epsilons: Mapping[str, tuple[float, ...]]
     slopes: tuple[tuple[float, str], ...]  # noise of the attacker's gradients, and whose slope it follows
@@ -57,11 +62,25 @@ class Terms:
     attack_budget: int  # of a map inside an attack
     steps: int
     points: int  # of the curves of insertion and deletion
-    block: int  # images that are measured together, at least two
+    block: Mapping[str, int]  # images that are measured together, at least two
     shares: tuple[float, ...] = (DENSE, 0.1, 0.05)
     restarts: int = 1
     sizes: Mapping[str, int] | None = None  # side of the network's input, where that is not its own
     precision: Mapping[str, str] | None = None
+    compiled: tuple[str, ...] = ()  # data sets whose network is worth compiling
+    rows: int = 64  # that reach the network at once for insertion and deletion
+
+    def with_rhos(self, name: str, grid: Iterable[tuple[float, float]]) -> Terms:
+        """The terms of a grid of noise and rho on one data set: the middle size of the attack, along two slopes."""
+        sizes = self.epsilons[name]
+        slopes = tuple(each for each in self.slopes if each[1] in ("mean", "square"))
+        return replace(
+            self,
+            settings=tuple(Setting(*each) for each in grid),
+            epsilons={**self.epsilons, name: sizes[len(sizes) // 2 :][:1]},
+            slopes=slopes,
+            shares=(0.1,),
+        )
 
     def without_attacks(self) -> Terms:
         """The terms of the further images: an attack of size 0, and the maps that the goal speaks of."""
@@ -88,7 +107,8 @@ class Block:
     def __init__(self, found: Sample, some: slice, terms: Terms, hessian_step: float) -> None:
         self.found, self.some, self.terms, self.step = found, some, terms, hessian_step
         self.x = found.x[some]
-        self.model = mg.prepare(found.classifier, precision=(terms.precision or {}).get(found.name))
+        compiled = True if found.name in terms.compiled else None
+        self.model = mg.prepare(found.classifier, precision=(terms.precision or {}).get(found.name), compile=compiled)
         with torch.no_grad():
             self.target = found.classifier(self.x).argmax(1)
         self.points: dict[tuple[float, str, float], Tensor] = {}
@@ -147,7 +167,10 @@ class Block:
         if setting.method == SPARSIFIED:
             dense = {RELAXED: mg.SparsifiedSmoothGrad(self.model, samples=budget, **options).attribute(x, self.target)}
         elif setting.rho == 0:
-            dense = mg.SmoothGrad(self.model, samples=budget, **options).explain(x, self.target).statistics or {}
+            found = mg.SmoothGrad(self.model, samples=budget, **options).explain(x, self.target)
+            mean, second = found.moments[:, 0].square(), found.moments[:, 1]
+            blends = {name: (mean + c * (second - mean).clamp_min(0)).sqrt() for name, c in BLENDS.items()}
+            dense = (found.statistics or {}) | blends
         else:
             found = mg.MoreauGrad(self.model, setting.rho, budget=budget, **options).explain(x, self.target)
             dense = (found.statistics or {}) | {"mean": found.map}
@@ -155,7 +178,7 @@ class Block:
 
     def _faithfulness(self, maps: Tensor) -> dict[str, Tensor]:
         pixels = maps.shape[-2] * maps.shape[-1]
-        options = {"step": -(-pixels // (self.terms.points - 1)), "seeds": (0,), "internal_batch_size": 64}
+        options = {"step": -(-pixels // (self.terms.points - 1)), "seeds": (0,), "internal_batch_size": self.terms.rows}
         of = (maps, self.x, self.found.classifier, self.target)
         return {name: mg.METRICS[name](*of, **options) for name in ("insertion", "deletion")}
 

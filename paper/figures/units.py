@@ -4,13 +4,15 @@ A norm, rho and eta mean what a paper means only where inputs are normalised as 
 takes inputs divided by ImageNet's standard deviation, EfficientNet-Lite0 such divided by about twice that. The steps go
 from the protocol in our units to the authors' own: the units, a network without kinks, the objective of their attack.
 
-The budgets are for a CPU: photos at 128 pixels, and a few hundred gradients for a map, most of whose distance is their
-own noise. What the authors' budget would give follows from these and from two seeds (`paper.report.attenuation`).
+A large GPU takes images of the published size. The budgets for a CPU are photos at 128 pixels, and a few hundred
+gradients for a map, most of whose distance is their own noise. What the authors' budget would give follows from these
+and from two seeds (`paper.report.attenuation`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import moreaugrad as mg
@@ -92,7 +94,19 @@ class Measured:
 
 SMALL = (1.0, 3.0)  # norms that move the simple gradient
 FEW = {"method": "sparse_moreau", "images": 3, "budget": SPARSE}
-PLAN = (  # the most telling first
+NORMS = (1.0, 3.0, 10.0, 20.0)
+FULL = (  # for a large GPU, the most telling first
+    *(
+        Measured("curve", dataset, NORMS, method, PUBLISHED_SIDE[dataset], 48, 1600)
+        for dataset, method in product(DATASETS, ("moreau", "sparse_moreau"))
+    ),
+    *(
+        Measured(step, dataset, NORMS[2:], "moreau", PUBLISHED_SIDE[dataset], 16, 800)
+        for dataset, step in product(DATASETS, STEPS)
+    ),
+    *(Measured("curve", dataset, NORMS, "gradient", PUBLISHED_SIDE[dataset], 48, 1) for dataset in DATASETS),
+)
+SHORT = (  # for a CPU
     *(Measured(step, "imagenet") for step in ("ours", "paper")),
     Measured("curve", "imagenet", side=224),
     *(Measured(step, "tiny_imagenet", images=4) for step in ("curve", "enlarged", "ours")),
@@ -134,7 +148,8 @@ class Network:
 
 def make_parts(settings: Settings) -> list[Part]:
     """Studies in the order in which they are worth measuring."""
-    return [make_part(each, settings) for each in PLAN if each.dataset in settings.datasets]
+    plan = FULL if settings.place.type == "cuda" and not settings.quick else SHORT
+    return [make_part(each, settings) for each in plan if each.dataset in settings.datasets]
 
 
 def make_part(of: Measured, settings: Settings) -> Part:
@@ -155,6 +170,8 @@ def make_study(of: Measured, settings: Settings) -> mg.Study:
     if not step.smooth:  # the same step whatever its units
         scale = OURS / PAPER if step.units else 1
         options["hessian_step"] = shrunk * scale * study_runs.HESSIAN_STEP[of.dataset]
+        if settings.place.type == "cuda" and of.solved:
+            options["precision"] = "float16"
     attack = {"rule": "sign", "steps": 1 if settings.quick else 10, "surrogate": None}
     budgets = study_runs.FEW if settings.quick else {"budget": of.budget, "attack_budget": ATTACK_BUDGET}
     return mg.Study(
@@ -173,7 +190,7 @@ def summarise(settings: Settings) -> list[Line]:
     known = ("dataset", "method", "metric", "epsilon")
     printed = {tuple(each[name] for name in known): each["value"] for each in summaries.read_published()}
     found = []
-    for of in PLAN:
+    for of in (*FULL, *SHORT):
         rows = study_runs.read_part(make_part(of, settings), settings)
         budget = study_runs.FEW["budget"] if settings.quick else of.budget
         compared = attenuation.SIGNED if of.solved else summaries.DISTANCE  # by the authors' program

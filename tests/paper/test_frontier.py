@@ -15,6 +15,7 @@ from paper.settings import DATASETS, Settings
 TINY = Terms(
     counts=dict.fromkeys(DATASETS, 4),
     clean=dict.fromkeys(DATASETS, 2),
+    rhos={"cifar10": 2},
     settings=(Setting(0.1, 0.0), Setting(0.2, 1.0), *frontier.PUBLISHED),
     epsilons=dict.fromkeys(DATASETS, (0.5, 2.0)),
     slopes=((0.1, "mean"), (0.2, "mean"), (0.1, "square"), (0.1, "relaxed")),
@@ -22,7 +23,7 @@ TINY = Terms(
     attack_budget=4,
     steps=1,
     points=5,
-    block=2,
+    block=dict.fromkeys(DATASETS, 2),
 )
 
 

@@ -135,10 +135,20 @@ def mean_moments(grads: Float[Tensor, "n m *shape"], keep: int) -> Stack:
     return torch.stack([grads.mean(1), second / grads.shape[1], votes / grads.shape[1]], 1)
 
 
-def part_moments(grads: Float[Tensor, "n m *shape"], keep: int, size: int) -> Iterator[tuple[Stack, int]]:
-    """The same over parts of `size` copies, the last of which may be shorter, with the number of copies in each."""
-    for part in grads.split(size, 1):
-        yield mean_moments(part, keep), part.shape[1]
+def part_moments(
+    grads: Float[Tensor, "n m *shape"], keep: int, size: int, together: bool = False
+) -> Iterator[tuple[Float[Tensor, "n p 3 *shape"], int]]:
+    """The same over parts of `size` copies, the last of which may be shorter: parts, and the copies in each of them.
+
+    `together`: all whole parts at once, as a GPU likes it; one by one takes less memory.
+    """
+    copies = grads.shape[1]
+    whole = copies - copies % size if together else 0
+    if whole:
+        parts = grads[:, :whole].unflatten(1, (-1, size))
+        yield mean_moments(parts.flatten(0, 1), keep).unflatten(0, parts.shape[:2]), size
+    for part in grads[:, whole:].split(size, 1) if whole < copies else ():
+        yield mean_moments(part, keep)[:, None], part.shape[1]
 
 
 def _sum_squares_and_votes(grads: Float[Tensor, "n m *shape"], keep: int) -> tuple[Images, Images]:
@@ -208,19 +218,30 @@ class MomentSums:
         self.products: Tensor = x.new_zeros(len(x), len(pairs), *x.shape[1:])
         self.weight, self.weight2, self.count = torch.zeros(3, len(x), dtype=widest(x), device=x.device)
 
-    def add(self, new: Stack, weight: float, some: slice | Tensor = slice(None), held: PerImage | None = None) -> None:
-        """Adds a draw of some images; `held`: 0 for an image that starts again with this one."""
+    def add(
+        self,
+        new: Float[Tensor, "n p 3 *shape"],
+        weight: float,
+        some: slice | Tensor = slice(None),
+        held: PerImage | None = None,
+    ) -> None:
+        """Adds draws of some images, of one weight each; `held`: 0 for an image that starts again with these."""
         mean, products = self.mean[some], self.products[some]
         kept = torch.ones_like(self.weight[some]) if held is None else held.to(self.weight)
-        self.weight[some] = kept * self.weight[some] + weight
-        self.weight2[some] = kept * self.weight2[some] + weight**2
-        self.count[some] = kept * self.count[some] + 1
-        before = new - mean
-        mean = mean + before * spread((weight / self.weight[some]).to(mean.dtype), mean)
-        if self.pairs:
-            one, two = before.detach(), (new - mean).detach()  # no graph: a root has no derivative where nothing varies
-            both = torch.stack([one[:, j] * two[:, k] for j, k in self.pairs], 1)
-            self.products[some] = spread(kept.to(mean.dtype), products) * (products + weight * both)
+        draws, earlier = new.shape[1], kept * self.weight[some]
+        self.weight[some] = earlier + draws * weight
+        self.weight2[some] = kept * self.weight2[some] + draws * weight**2
+        self.count[some] = kept * self.count[some] + draws
+        centre = new[:, 0] if draws == 1 else new.mean(1)
+        before = centre - mean
+        share = draws * weight / self.weight[some]
+        mean = mean + before * spread(share.to(mean.dtype), mean)
+        if self.pairs:  # no graph: a root has no derivative where nothing varies
+            apart, within = before.detach(), (new - centre[:, None]).detach()
+            both = torch.stack([apart[:, j] * apart[:, k] for j, k in self.pairs], 1)
+            inside = torch.stack([(within[:, :, j] * within[:, :, k]).sum(1) for j, k in self.pairs], 1)
+            between = spread((share * earlier).to(mean.dtype), products) * both
+            self.products[some] = spread(kept.to(mean.dtype), products) * products + between + weight * inside
         self.mean[some] = mean
 
     def take(self, which: Tensor) -> MomentSums:

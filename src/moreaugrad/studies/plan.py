@@ -133,9 +133,9 @@ class Study:
             return (NO_DERIVATIVE,)
         method = self.budgeted(label)
         ways = tuple(mode for mode in self.own_modes if mode not in STATISTICS)
-        own = ways if method.has_modes and ways else (EXACT,)
-        if method.has_slopes:
-            own += tuple(mode for mode in self.own_modes if mode in STATISTICS)
+        slopes = tuple(mode for mode in self.own_modes if mode in STATISTICS) if method.has_slopes else ()
+        named = ways if method.has_modes else ways and (EXACT,)
+        own = (*named, *slopes) or (EXACT,)
         return (*own, TRANSFER) if self.transfers else own
 
     def cells(self) -> Iterator[Cell]:

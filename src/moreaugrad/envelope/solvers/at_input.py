@@ -65,7 +65,7 @@ class AtInput:
         values = problem.x.new_empty(len(who))
         for some, value, grad in score.each(problem.x + delta, draw, size):
             values[some] = value.detach().mean(1)
-            for moments, copies in part_moments(grad, keep, part):
+            for moments, copies in part_moments(grad, keep, part, together=grad.is_cuda):
                 sums.add(moments, copies, who[some])
         return values
 

@@ -169,7 +169,7 @@ class DualAveraging:
         u = (1 - a) * last - a * problem.rho * grad
         if moment is not None and state.moment is not None and state.moments is not None:
             moment = torch.where(spread(fine, moment), moment, state.moment)
-            state.moments.add(moment, new, held=held)
+            state.moments.add(moment[:, None], new, held=held)
         sums = (moment, state.moments)
         return State(u, last, delta, grad, where, mean, square, weight, weight2, usual, good, rise, run, *sums)
 
