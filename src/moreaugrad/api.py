@@ -190,7 +190,7 @@ class ReadImage:
     """An image as the network takes it."""
 
     key: str  # its name
-    x: Tensor  # (C, H, W)
+    x: Tensor  # (C, H, W), on the CPU
     photo: Photo  # that it is part of
     target: Wanted = None
     seed: int | None = None  # of its noise; None: the method's
@@ -217,7 +217,7 @@ class Explainer:
         object.__setattr__(self, "method", make_method(self.name, self.classifier, options))
 
     def read(self, source: Any) -> tuple[Tensor, Photo]:
-        """A path, a PIL image or an array: the tensor (C, H, W) that the network sees, and the photo it is part of."""
+        """A path, a PIL image or an array: the tensor (C, H, W) that the network sees, on the CPU, and its photo."""
         if isinstance(source, str | Path) and Path(source) == STDIN:
             source = read_image(source)  # it can be read only once
         original = read_image(source)
@@ -269,7 +269,7 @@ class Explainer:
         """Records of images of one size; after an error of smaller batches, to find out which image caused it."""
         began, seeds = perf_counter(), [image.seed for image in images if image.seed is not None]
         try:
-            x = _stack([image.x for image in images])
+            x = _stack([image.x for image in images]).to(self.classifier.device)
             targets = _choose(self.method, x, [image.target for image in images])
             whole = self.method.explain(x, targets, callback=watch, seeds=seeds or None)
             whole = with_photos(whole.cpu(), tuple(image.photo for image in images))

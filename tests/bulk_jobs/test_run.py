@@ -49,7 +49,7 @@ class Clumsy:
             self.done[task.part.number] += 1
         return [
             Progress(worker, len(rows)),
-            Finished(worker, task, Done(len(rows), 0, 5, 0.1, None if whole else rows)),
+            Finished(worker, task, Done(len(rows), 0, 5, 0.0, 0.1, 0.0, None if whole else rows)),
         ]
 
     def close(self):

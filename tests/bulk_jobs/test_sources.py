@@ -111,7 +111,7 @@ def test_a_source_describes_itself_in_json_and_the_same_each_time(made):
     given, keys, _ = made
     first, second = open_source(given).describe(), open_source(given).describe()
     assert first == second == json.loads(json.dumps(first))
-    assert set(first) == {"kind", "path", "images", "digest"}
+    assert {"kind", "path", "images", "digest"} <= set(first)
     assert first["images"] == len(keys)
     assert first["path"] is None or first["kind"] == "factory" or Path(first["path"]).exists()
     assert open_source(open_source(given)).describe() == first

@@ -24,7 +24,7 @@ from moreaugrad.bulk_jobs.maps import BulkMaps
 from moreaugrad.bulk_jobs.parts import count_rows, has_errors
 from moreaugrad.bulk_jobs.run import PartQueue, Run, RunState, Watcher
 from moreaugrad.bulk_jobs.sources import open_source
-from moreaugrad.bulk_jobs.worker import TRUTH, WorkerSpec
+from moreaugrad.bulk_jobs.worker import BATCH, TRUTH, WorkerSpec
 from moreaugrad.identity import describe_explainer
 from moreaugrad.methods.options import plain, versions
 from moreaugrad.model.devices import Device, best_device, device_of
@@ -293,7 +293,10 @@ def _describe_job(spec: WorkerSpec, explainer: Explainer, run: RunOptions) -> di
     """All that maps depend on beside the versions of packages and the kind of device."""
     known = read_job(spec.folder)["configuration"] if (spec.folder / "job.json").exists() else {}
     images = len(spec.source.keys)
-    size = 64 if spec.device.startswith("cuda") else min(64, max(4, images // 128))
+    if spec.device.startswith("cuda"):  # whole batches; several, so that the GPU seldom waits for the writing of one
+        size = BATCH["cuda"] * min(4, max(1, images // (8 * BATCH["cuda"])))
+    else:
+        size = min(64, max(4, images // 128))
     found = {"source": spec.source.describe()} | describe_explainer(explainer)
     found["options"] = {name: value for name, value in found["options"].items() if name != "seed"}
     found |= {"target": spec.target, "seed": spec.seed, "half": spec.half}

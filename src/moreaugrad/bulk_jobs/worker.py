@@ -28,6 +28,7 @@ from moreaugrad.registry import import_plugin
 
 TRUTH = "truth"  # the target that is the true class of each image
 BATCH = {"cuda": 64, "cpu": 16}  # images solved together; maps do not depend on it
+READERS = 4  # threads that read ahead for a GPU; they work on the CPU alone, or they would wait for the solver
 
 Tell: TypeAlias = Callable[[int], None]  # called with the number of images that were explained just now
 
@@ -87,12 +88,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Done:
-    """What a worker has done of a task."""
+    """What a worker has done of a task, and how long it took: waiting for images, explaining, and writing."""
 
     images: int
     errors: int
     gradients: int
-    seconds: float
+    waiting: float
+    explaining: float
+    writing: float
     rows: list[BulkRow] | None = None  # of a task for less than a part
 
 
@@ -105,30 +108,40 @@ class Worker:
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.spec, self.explainer = spec, spec.make_explainer()
-        self._readers = ThreadPoolExecutor(4 if spec.device.startswith("cuda") else 1)
+        self._readers = ThreadPoolExecutor(READERS if spec.device.startswith("cuda") else 1)
+        self._packer = ThreadPoolExecutor(1)
         self._alone = threading.Lock()  # sources need not be safe for threads; decoding is
         self._coming: dict[int, Future[ReadImage | Record]] = {}
         self._truths: dict[int, int | None] = {}
 
     def run(self, task: Task, tell: Tell = lambda images: None) -> Done:
-        """Explain the rows of a task; write the part if they are all of it."""
-        began = perf_counter()
+        """Explain the rows of a task; write the part if they are all of it.
+
+        Images are read, and maps made into rows, by other threads while the next ones are explained.
+        """
         futures = [self._read_soon(row) for row in task.rows]
         rest = [self._read_soon(row) for row in task.upcoming]
         self._coming = dict(zip(task.upcoming, rest, strict=True))
-        found: list[BulkRow] = []
+        packing: list[Future[list[BulkRow]]] = []
+        waiting = explaining = 0.0
         size = BATCH.get(torch.device(self.spec.device).type, 16)
         for start in range(0, len(futures), size):
+            began = perf_counter()
             images = [each.result() for each in futures[start : start + size]]
+            waiting, began = waiting + perf_counter() - began, perf_counter()
             records = self._explain(images)
-            found += [self._row(task.rows[start + place], record) for place, record in enumerate(records)]
+            explaining += perf_counter() - began
+            packing.append(self._packer.submit(self._make_rows, task.rows[start : start + size], records))
             tell(len(images))
-        if len(task.rows) == len(task.part.rows):
+        began = perf_counter()
+        found = [row for each in packing for row in each.result()]
+        whole = len(found) == len(task.part.rows)
+        if whole:
             write_part(task.part.path(self.spec.folder), found, self.spec.half)
         errors = sum(row.error is not None for row in found)
         gradients = sum(row.gradients or 0 for row in found)
-        seconds = perf_counter() - began
-        return Done(len(found), errors, gradients, seconds, found if len(task.rows) < len(task.part.rows) else None)
+        rows = None if whole else found
+        return Done(len(found), errors, gradients, waiting, explaining, perf_counter() - began, rows)
 
     @staticmethod
     def prepare_process(spec: WorkerSpec) -> None:
@@ -141,7 +154,8 @@ class Worker:
         logging.getLogger("moreaugrad").setLevel(logging.ERROR)
 
     def close(self) -> None:
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._readers, self._packer):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _read_soon(self, row: int) -> Future[ReadImage | Record]:
         coming = self._coming.pop(row, None)
@@ -188,7 +202,10 @@ class Worker:
                 records += self.explainer.explain_inputs([image])
         return records
 
-    def _row(self, row: int, record: Record) -> BulkRow:
+    def _make_rows(self, rows: range, records: Sequence[Record]) -> list[BulkRow]:
+        return [self._make_row(row, record) for row, record in zip(rows, records, strict=True)]
+
+    def _make_row(self, row: int, record: Record) -> BulkRow:
         truth = self._truths.pop(row, None)
         shared: dict[str, Any] = {"key": record.key, "row": row, "truth": truth}
         one = record.explanation

@@ -184,17 +184,17 @@ class Classifier(nn.Module):
 
     def preprocess(self, picture: Image.Image) -> Float[Tensor, "c h w"]:
         """An upright RGB picture of any size as the network's input (C, H, W), on its device and in its precision."""
-        return self.preprocess_and_crop(picture)[0]
+        return self.preprocess_and_crop(picture)[0].to(self.device)
 
     def crop(self, picture: Image.Image) -> Image.Image:
         """What the network sees of an RGB picture, as 8-bit RGB of its input size."""
         return self.view.apply(picture)[1]
 
     def preprocess_and_crop(self, picture: Image.Image) -> tuple[Float[Tensor, "c h w"], Image.Image]:
-        """Both `preprocess(picture)` and `crop(picture)`, resizing the picture once."""
+        """Both `preprocess(picture)` and `crop(picture)`, resizing the picture once; on the CPU, where threads may
+        prepare pictures while a GPU is at work."""
         x, crop = self.view.apply(picture)
-        like = self._any_tensor()
-        return x.to(like.device, like.dtype), crop
+        return x.to(dtype=self._any_tensor().dtype), crop
 
     @property
     def size(self) -> tuple[int, int]:

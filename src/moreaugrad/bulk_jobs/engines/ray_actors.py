@@ -21,6 +21,7 @@ from moreaugrad.bulk_jobs.engines.base import Broken, Died, Event, Finished
 from moreaugrad.bulk_jobs.worker import Done, Task
 
 PATIENCE = 10  # seconds for a cluster to answer
+RETRIES = 3  # of the loading of a model; that of a part is for this process, which knows which images it holds
 NAMES = ("images", "errors", "gradients")  # of the counters that Ray's metrics show, after "moreaugrad_"
 
 
@@ -46,15 +47,17 @@ class RayEngine:
         remote = ray.remote(num_cpus=threads, num_gpus=gpus, max_restarts=-1, max_task_retries=0)(Actor)
         self._spec = ray.put(spec)
         self._actors = [remote.remote() for _ in range(self.workers)]
-        self._starting = {actor.start.remote(self._spec): number for number, actor in enumerate(self._actors)}
+        self._starting: dict[Any, int] = {}
         self._ready: set[int] = set()
         self._tasks: dict[Any, tuple[int, Task]] = {}
+        for worker in range(self.workers):
+            self._start(worker)
 
     def idle(self) -> Sequence[int]:
         return sorted(self._ready - {worker for worker, _ in self._tasks.values()})
 
     def submit(self, worker: int, task: Task) -> None:
-        self._tasks[self._actors[worker].run.remote(task)] = worker, task
+        self._tasks[self._actors[worker].run.remote(task, self._spec)] = worker, task
 
     def wait(self, seconds: float) -> Sequence[Event]:
         refs = [*self._tasks, *self._starting]
@@ -68,6 +71,11 @@ class RayEngine:
         if self._mine:
             self._ray.shutdown()
 
+    def _start(self, worker: int) -> None:
+        """Let an actor load the model. Ray waits for one that is being started again, and repeats a call that died."""
+        start = self._actors[worker].start.options(max_task_retries=RETRIES)
+        self._starting[start.remote(self._spec)] = worker
+
     def _read(self, ref: Any) -> Event | None:
         """What became of a call. An actor that is gone is started again by Ray; then it says that it is ready."""
         starting = self._starting.pop(ref, None)
@@ -78,7 +86,7 @@ class RayEngine:
             return Broken(_describe(error.cause))
         except self._ray.exceptions.RayError as error:  # the actor, its node, or the way to it
             self._ready.discard(worker)
-            self._starting[self._actors[worker].start.remote(self._spec)] = worker
+            self._start(worker)
             return Died(worker, task, type(error).__name__)
         if isinstance(found, Broken):
             return found
@@ -107,9 +115,11 @@ class Actor:
         self._counters = {name: Counter(f"moreaugrad_{name}", f"{name} of bulk runs so far") for name in NAMES}
         return None
 
-    def run(self, task: Task) -> Done | Broken:
+    def run(self, task: Task, spec: bytes) -> Done | Broken:
         from moreaugrad.bulk_jobs.worker import DeviceLost
 
+        if not hasattr(self, "_worker") and (broken := self.start(spec)):  # the actor died while it had no task
+            return broken
         try:
             done: Done = self._worker.run(task)
         except DeviceLost:
