@@ -67,9 +67,7 @@ def write_photos(source: Path, folder: Path, count: int) -> None:
         list(threads.map(write, range(count)))
 
 
-def run_engine(
-    model: str, photos: Path, options: dict[str, Any], device: str
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def run_engine(model: str, photos: Path, options: dict[str, Any], device: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """All photos as one batch on the device, and its maps by the names of the files."""
     explainer = Explainer(mg.load_model(model, device=device), "sparse_moreau", options)
     paths = sorted(photos.iterdir())
@@ -86,9 +84,7 @@ def run_engine(
     return {**rates, **how, "seconds": seconds, "seconds_first_batch": first, "seconds_to_read_alone": reading}, maps
 
 
-def run_bulk(
-    model: str, folder: Path, options: dict[str, Any], device: str
-) -> tuple[dict[str, Any], mg.BulkMaps]:
+def run_bulk(model: str, folder: Path, options: dict[str, Any], device: str) -> tuple[dict[str, Any], mg.BulkMaps]:
     """The same photos from files into parts. The rate is that after the first batch, which waits for the compiler."""
     times: list[tuple[float, int]] = []
     phases: list[dict[str, float]] = []
@@ -107,7 +103,11 @@ def run_bulk(
     total = time.perf_counter() - began
     steady = ends[-1] - times[0][0]
     images = sum(count for _, count in times) - times[0][1]
-    found: dict[str, Any] = {"images_per_second": images / steady, "seconds": total, "seconds_after_first_batch": steady}
+    found: dict[str, Any] = {
+        "images_per_second": images / steady,
+        "seconds": total,
+        "seconds_after_first_batch": steady,
+    }
     found |= {"seconds_first_batch": times[0][0] - began, "images_per_second_in_all": len(maps) / total}
     sums = {f"seconds_{each}": sum(phase[each] for phase in phases) for each in phases[0]}
     return found | sums | {"parts": len(phases), "precision": maps.job["configuration"]["options"]["precision"]}, maps

@@ -1,10 +1,11 @@
 """Counts the votes of images that `benchmarks.vote_certificates` certifies; stops and goes on where it was.
 
     python -m benchmarks.vote_sampling --data DIR --case lipschitz_25 [--images 100] [--samples 10000] [--counts DIR]
+        [--weights FILE]
 
-DIR holds cifar10 (strips of 32 x 32 pictures) and imagenet_sample. One set of gradients on independent noise gives all
-ballots: entries, pixels and groups. Noise is drawn afresh. Beside the votes:
-the sums of Sparsified SmoothGrad's relaxed shares, averaged over the channels.
+DIR holds cifar10 (strips of 32 x 32 pictures) and imagenet_sample; FILE the weights of a network that is not shipped
+(case resnet18_noise25). One set of gradients on independent noise gives all ballots: entries, pixels and groups. Noise
+is drawn afresh. Beside the votes: the sums of Sparsified SmoothGrad's relaxed shares, averaged over the channels.
 """
 
 from __future__ import annotations
@@ -45,18 +46,19 @@ CASES = {
     "lipschitz_50": Case("lipschitz_cifar10_noise50", 0.5),
     "lipschitz_100": Case("lipschitz_cifar10_noise100", 1.0),
     "resnet18_25": Case("resnet18_softplus_cifar10", 0.25),
+    "resnet18_noise25": Case("resnet18_softplus", 0.25),  # trained under noise of .25: `train cifar10 --noise-sigma`
     "photos_25": Case("efficientnet_lite0", 0.25, photos=True),
     "photos_50": Case("efficientnet_lite0", 0.5, photos=True),
 }
 
 
-def load(case: Case, folder: Path, images: int, device: str) -> tuple[Any, Tensor]:
+def load(case: Case, folder: Path, images: int, device: str, weights: str = "") -> tuple[Any, Tensor]:
     """The network and the images as it takes them: CIFAR-10 in pixels, photos normalised."""
     if case.photos:
         model, x = photos.load(folder / "imagenet_sample", images, device)
         model.to(memory_format=torch.channels_last)  # half as fast again on a CPU
         return lambda rows: model(rows.contiguous(memory_format=torch.channels_last)), x
-    model = mg.in_pixels(mg.load_model(case.network, device=device))
+    model = mg.in_pixels(mg.load_model(case.network, weights or None, device=device))
     strips = [np.asarray(Image.open(file)) for file in sorted((folder / "cifar10" / "test").glob("*.webp"))]
     pixels = np.concatenate([each.reshape(-1, 32, 32, 3) for each in strips])
     chosen = np.random.default_rng(0).permutation(len(pixels))[:images]
@@ -113,10 +115,10 @@ def sample_image(model: Any, x: Tensor, sigma: float, path: Path, samples: int) 
 
 
 def main() -> None:
-    asked = record.arguments(__doc__, case="", images=100, samples=10_000, counts="build/votes")
+    asked = record.arguments(__doc__, case="", images=100, samples=10_000, counts="build/votes", weights="")
     torch.set_num_threads(1)
     for name in asked.case.split(","):
-        model, x = load(CASES[name], asked.data, asked.images, asked.device)
+        model, x = load(CASES[name], asked.data, asked.images, asked.device, asked.weights)
         folder = Path(asked.counts) / name
         folder.mkdir(parents=True, exist_ok=True)
         for number, image in enumerate(x.split(1)):

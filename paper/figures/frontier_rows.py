@@ -23,7 +23,6 @@ STATISTICS, SPARSE, SPARSIFIED = "statistics", "sparse_moreau", "sparsified_smoo
 RELAXED = "relaxed"  # the published form of Sparsified SmoothGrad, and its own slope
 DENSE = 1.0
 SLOPES = ("mean", "square", "log_square", RELAXED)  # that lead attacks
-BLENDS = {"blend_3": 0.03, "blend_10": 0.1, "blend_30": 0.3}  # sqrt(mean^2 + c variance)
 JUDGE, ATTACKER = 0, 1  # seeds: an attack does not know the noise of the judge
 IDENTITY = ("image", "key", "method", "noise", "rho", "statistic", "share", "epsilon")
 MOVED = tuple(f"moved_{slope}" for slope in SLOPES)
@@ -42,10 +41,7 @@ class Setting:
         """The statistics, and the shares of entries that they are thresholded to."""
         if self.method == SPARSE:  # the prior acts in the solve, so each share is a solve of its own
             return iter([("mean", 0.1)])
-        if self.method != STATISTICS:
-            return product((RELAXED,), shares)
-        blends = tuple((name, 0.1) for name in BLENDS if self.rho == 0 and 0.1 in shares)
-        return iter((*product(REPORTED, shares), *blends))
+        return product(REPORTED if self.method == STATISTICS else (RELAXED,), shares)
 
 
 @dataclass(frozen=True)
@@ -167,10 +163,7 @@ class Block:
         if setting.method == SPARSIFIED:
             dense = {RELAXED: mg.SparsifiedSmoothGrad(self.model, samples=budget, **options).attribute(x, self.target)}
         elif setting.rho == 0:
-            found = mg.SmoothGrad(self.model, samples=budget, **options).explain(x, self.target)
-            mean, second = found.moments[:, 0].square(), found.moments[:, 1]
-            blends = {name: (mean + c * (second - mean).clamp_min(0)).sqrt() for name, c in BLENDS.items()}
-            dense = (found.statistics or {}) | blends
+            dense = mg.SmoothGrad(self.model, samples=budget, **options).explain(x, self.target).statistics or {}
         else:
             found = mg.MoreauGrad(self.model, setting.rho, budget=budget, **options).explain(x, self.target)
             dense = (found.statistics or {}) | {"mean": found.map}
