@@ -40,9 +40,8 @@ def make_parts(settings: Settings, attack: str = "") -> list[Part]:
 
 def make_study(dataset: str, settings: Settings, attack: str = "") -> mg.Study:
     full, sizes = FULL, study_runs.SIZES[dataset]
-    modes, steps, sizes = (MORE[attack], 4, sizes[1:]) if attack else (MODES, 4, sizes)
-    if attack == SIGN:
-        steps, sizes = 10, sizes[1:]
+    modes, steps = (MORE[attack], 10 if attack == SIGN else 4) if attack else (MODES, 4)
+    sizes = {SIGN: sizes[2:], SQUARE: sizes[:3]}.get(attack, sizes)
     if settings.quick:
         small = tuple(f"{mode.partition(':')[0]}:1x2" if ":" in mode else mode for mode in modes)
         modes, steps, sizes, full = small, 1, study_runs.SIZES[dataset][2:3], study_runs.FEW | {"scout": 4}
@@ -62,13 +61,16 @@ def make_study(dataset: str, settings: Settings, attack: str = "") -> mg.Study:
 
 def make(settings: Settings) -> bool:
     """Run or resume the studies, then write fair.csv, fair.png and what else the rows that are there say."""
-    done = all(study_runs.run(make_parts(settings, signs), settings) for signs in (False, True))
+    done = all(study_runs.run(make_parts(settings, attack), settings) for attack in ("", *MORE))
     if done and not settings.redraw:
         for name in settings.datasets:
             chance_level.make(settings, name, make_study(name, settings))
-    second = study_runs.read_rows(partial(make_parts, signs=True), settings)
     first = study_runs.read_rows(make_parts, settings)
-    if rows := {name: pairing.merge_attacks(some, second.get(name, ())) for name, some in first.items()}:
+    more = {attack: study_runs.read_rows(partial(make_parts, attack=attack), settings) for attack in MORE}
+    if rows := {
+        name: pairing.merge_attacks(some, {attack: each.get(name, ()) for attack, each in more.items()})
+        for name, some in first.items()
+    }:
         _write(rows, settings)
     return done
 

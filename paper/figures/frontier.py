@@ -44,22 +44,21 @@ NOISE = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 RHOS = (0.1, 0.3, 1.0)  # beside 0
 PUBLISHED = (Setting(0.1, 1.0, SPARSE), Setting(0.1, 0.0, SPARSIFIED))
 EPSILONS = {"cifar10": (0.3, 1.0, 3.0), "tiny_imagenet": (1.0, 3.0, 10.0), "imagenet": (1.0, 3.0, 10.0)}
-SHARD = {"cifar10": 64, "tiny_imagenet": 32, "imagenet": 24}  # images of one shard
+SHARD = {"cifar10": 32, "tiny_imagenet": 16, "imagenet": 12}  # images of one shard
 
 FULL = Terms(  # for a large GPU
     counts={"cifar10": 128, "tiny_imagenet": 64, "imagenet": 48},
     clean={"cifar10": 128, "tiny_imagenet": 64, "imagenet": 48},
-    rhos={"cifar10": 32, "tiny_imagenet": 16, "imagenet": 16},
+    rhos={"cifar10": 32, "tiny_imagenet": 16, "imagenet": 12},
     settings=(*(Setting(noise, 0.0) for noise in NOISE), *PUBLISHED),
     epsilons=EPSILONS,
     slopes=(*product((0.1, 0.2), ("mean", "square")), (0.35, "square"), (0.1, RELAXED)),
-    budget=640,
+    budget=384,
     attack_budget=64,
     steps=8,
     points=29,
-    block={"cifar10": 32, "tiny_imagenet": 16, "imagenet": 12},
+    block={"cifar10": 16, "tiny_imagenet": 8, "imagenet": 6},
     precision=dict.fromkeys(DATASETS, "float16"),
-    compiled=("imagenet",),
     rows=512,
 )
 SMALL = Terms(  # for a CPU: photos of 128 pixels, with changes that are as large per pixel as those of 224
@@ -115,14 +114,14 @@ def choose_terms(settings: Settings) -> Terms:
 
 
 def split_shards(datasets: tuple[str, ...], terms: Terms) -> list[Shard]:
-    """Images that are attacked, further ones that are not, then the first ones again for every rho."""
+    """Images that are attacked, the first of them again for every rho, then further ones that are not."""
     found = []
     for name in datasets:
         first, stop = terms.counts[name], terms.counts[name] + terms.clean[name]
         found += [Shard(name, *piece, terms) for piece in _pieces(0, first, SHARD[name])]
         rest, grid = terms.without_attacks(), terms.with_rhos(name, product(NOISE, RHOS))
-        found += [Shard(name, *piece, rest, CLEAN) for piece in _pieces(first, stop, 4 * SHARD[name])]
         found += [Shard(name, *piece, grid, RHO) for piece in _pieces(0, terms.rhos.get(name, 0), SHARD[name])]
+        found += [Shard(name, *piece, rest, CLEAN) for piece in _pieces(first, stop, 2 * SHARD[name])]
     return found
 
 
@@ -186,16 +185,7 @@ def open_rows(folder: Path) -> ResumableCsv:
 def _describe(shard: Shard, found: Sample, settings: Settings) -> dict[str, Any]:
     """What must be the same for a shard to be resumed."""
     name, terms = shard.dataset, shard.terms
-    apart = (
-        "counts",
-        "clean",
-        "rhos",
-        "epsilons",
-        "sizes",
-        "block",
-        "rows",
-        "compiled",
-    )  # other images may join a study
+    apart = ("counts", "clean", "rhos", "epsilons", "sizes", "block", "rows")  # other images may join a study
     known = {key: value for key, value in asdict(terms).items() if key not in apart}
     known |= {"epsilons": terms.epsilons[name], "size": (terms.sizes or {}).get(name)}
     known |= {"precision": (terms.precision or {}).get(name), "hessian_step": HESSIAN_STEP[name]}

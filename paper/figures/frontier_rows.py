@@ -63,7 +63,6 @@ class Terms:
     restarts: int = 1
     sizes: Mapping[str, int] | None = None  # side of the network's input, where that is not its own
     precision: Mapping[str, str] | None = None
-    compiled: tuple[str, ...] = ()  # data sets whose network is worth compiling
     rows: int = 64  # that reach the network at once for insertion and deletion
 
     def with_rhos(self, name: str, grid: Iterable[tuple[float, float]]) -> Terms:
@@ -103,8 +102,7 @@ class Block:
     def __init__(self, found: Sample, some: slice, terms: Terms, hessian_step: float) -> None:
         self.found, self.some, self.terms, self.step = found, some, terms, hessian_step
         self.x = found.x[some]
-        compiled = True if found.name in terms.compiled else None
-        self.model = mg.prepare(found.classifier, precision=(terms.precision or {}).get(found.name), compile=compiled)
+        self.model = mg.prepare(found.classifier, precision=(terms.precision or {}).get(found.name))
         with torch.no_grad():
             self.target = found.classifier(self.x).argmax(1)
         self.points: dict[tuple[float, str, float], Tensor] = {}

@@ -1,16 +1,16 @@
-"""Rows of fair studies -> what is compared: the stronger of two attacks on each image, and methods image by image."""
+"""Rows of fair studies -> what is compared: the strongest of several attacks on each image, and methods image by image."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from moreaugrad.studies.plan import STRONGEST
 from paper import names
 from paper.data.records import Line, number
 from paper.report.summaries import DISTANCE, MIDDLE, Row, difference, is_hit, is_true, statistics
 
-SIGN = "sign"  # in place of a mode: whatever the second attack found
-FIRST = "first"  # in place of the strongest: what it was before the second attack
+FIRST = "first"  # in place of a mode: the strongest before the other attacks
+OWN = ("exact", "implicit", "square")  # modes of the other attacks that are no transfer
 PAIRS = (  # the first minus the second
     ("moreau", "smoothgrad"),
     ("sparse_moreau", "smoothgrad"),
@@ -21,18 +21,23 @@ PROGRESS = ("dataset", "epsilon", "method", "n", "another", *MIDDLE)
 PAIRED = ("dataset", "epsilon", "metric", "method", "other", "n", "positive", *MIDDLE)
 
 
-def merge_attacks(first: Sequence[Row], second: Sequence[Row]) -> list[Row]:
-    """The rows of the first study; where the second went farther by the scout's map, the strongest is the second's.
+def merge_attacks(first: Sequence[Row], more: Mapping[str, Sequence[Row]]) -> list[Row]:
+    """The rows of the first study; where another went farther by the scout's map, the strongest is the other's.
 
-    The scout's noise is the same in both and not the judge's, so no choice is made by what it is judged with.
+    The scout's noise is the same in all and not the judge's, so no choice is made by what it is judged with. Rows of
+    the others' own attacks, by name in place of a mode, follow, and what was the strongest where they were tried.
     """
-    found, mine, others = list(first), _winners(first), _winners(second)
-    for place, row in enumerate(found):
-        rival = others.get(_key(row)) if row["mode"] == STRONGEST else None
-        if rival is not None and _reach(rival) > _reach(mine[_key(row)]):
-            found[place] = {**rival[0], "winner": SIGN}
-    own = [{**row, "mode": SIGN} for row in second if row["mode"].partition(":")[0] in ("exact", "implicit")]
-    alone = [{**row, "mode": FIRST} for row in first if row["mode"] == STRONGEST and _key(row) in others]
+    winners = {"": _winners(first)} | {name: _winners(rows) for name, rows in more.items()}
+    found, alone = [], []
+    for row in first:
+        rivals = {name: some[_key(row)] for name, some in winners.items() if _key(row) in some}
+        if row["mode"] != STRONGEST or len(rivals) == 1:
+            found.append(row)
+            continue
+        best = max(rivals, key=lambda name: _reach(rivals[name]))  # of equal ones the first
+        found.append({**rivals[best][0], "winner": best} if best else row)
+        alone.append({**row, "mode": FIRST})
+    own = [{**row, "mode": name} for name, rows in more.items() for row in rows if row["mode"].partition(":")[0] in OWN]
     return found + own + alone
 
 

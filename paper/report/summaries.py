@@ -23,7 +23,7 @@ from paper.data.records import Line, number
 
 Row = Mapping[str, str]
 CHANCE = "chance"  # mode of lines that compare an image's map with another image's
-MODES = ("exact", "frozen", "unrolled", "implicit", "covariance", "transfer", "sign")  # that can win
+MODES = ("exact", "frozen", "unrolled", "implicit", "covariance", "transfer", "sign", "square")  # that can win
 GROUP = ("dataset", "protocol", "method", "attack", "epsilon", "mode")
 MIDDLE = ("mean", "mean_low", "mean_high")
 STATISTICS = (*MIDDLE, "median", "median_low", "median_high")

@@ -77,7 +77,7 @@ def rows(path="robustness/rows.csv"):
 def test_attack_writes_a_picture_and_all_that_is_known(folder, run):
     code, out, err = run(
         *("attack", "photos/a.png", *CHEAP, "--steps", "3", "--grad-mode", "implicit:2x8", "--epsilon", "2"),
-        *("--sparsity", "0.2", "--set", "k=0.3", "--seed", "5"),
+        *("--sparsity", "0.2", "--set", "k=0.1", "--seed", "5"),
     )
     assert (code, err) == (0, "")
     found = read_json()
@@ -95,7 +95,7 @@ def test_attack_writes_a_picture_and_all_that_is_known(folder, run):
     assert found["seeds"] == {"attacked_map": 5, "judge": 6, "second_judge": 7, "attack": 8}
     judge, attacked, attack = (found["options"][name] for name in ("judge", "attacked_method", "attack"))
     assert (judge["seed"], judge["budget"], attacked["seed"], attacked["budget"]) == (6, 32, 5, 16)
-    assert (attack["k"], attack["seed"]) == (0.3, 8)
+    assert (attack["k"], attack["seed"]) == (0.1, 8)
     assert found["before"]["label"] == found["after"]["label"] == found["label"]
     assert found["label"] in out
     assert "prediction kept" in out

@@ -1,6 +1,7 @@
 """The stronger of two attacks, methods image by image, and the map of another image."""
 
 import math
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -35,30 +36,40 @@ def strongest(rows):
 def test_the_scout_chooses_and_the_judge_tells():
     first = [*study("a", 0.5, 0.40), *study("b", 0.5, 0.40)]
     second = [*study("a", 0.6, 0.30), *study("b", 0.4, 0.90)]  # by the judge it would be the other way round
-    found = strongest(pairing.merge_attacks(first, second))
+    found = strongest(pairing.merge_attacks(first, {"sign": second}))
     assert found == {"a": (0.30, "sign"), "b": (0.40, "implicit:4x16")}
 
 
 def test_a_valid_attack_is_stronger_than_a_farther_one_that_failed():
-    found = strongest(pairing.merge_attacks(study("a", 0.9, 0.9, valid="0"), study("a", 0.2, 0.2)))
+    found = strongest(pairing.merge_attacks(study("a", 0.9, 0.9, valid="0"), {"sign": study("a", 0.2, 0.2)}))
     assert found == {"a": (0.2, "sign")}
-    found = strongest(pairing.merge_attacks(study("a", 0.1, 0.1), study("a", 0.9, 0.9, valid="0")))
+    found = strongest(pairing.merge_attacks(study("a", 0.1, 0.1), {"sign": study("a", 0.9, 0.9, valid="0")}))
     assert found == {"a": (0.1, "implicit:4x16")}
 
 
 def test_images_and_sizes_that_only_one_study_has_stay_as_they_are():
     first = [*study("a", 0.5, 0.4), *study("c", 0.3, 0.2)]
-    found = pairing.merge_attacks(first, [*study("a", 0.9, 0.8), *study("other", 0.9, 0.9)])
+    found = pairing.merge_attacks(first, {"sign": [*study("a", 0.9, 0.8), *study("other", 0.9, 0.9)]})
     assert strongest(found) == {"a": (0.8, "sign"), "c": (0.2, "implicit:4x16")}
-    assert pairing.merge_attacks(first, []) == first
+    assert pairing.merge_attacks(first, {"sign": []}) == first
 
 
 def test_rows_of_the_second_attack_and_of_the_first_alone_have_modes_of_their_own():
     first = [*study("a", 0.5, 0.4), *study("c", 0.3, 0.2)]
-    found = pairing.merge_attacks(first, [*study("a", 0.9, 0.8), row("a", "transfer", 0.1)])
+    found = pairing.merge_attacks(first, {"sign": [*study("a", 0.9, 0.8), row("a", "transfer", 0.1)]})
     assert [each["mode"] for each in found[len(first) :]] == ["sign", "first"]
     assert found[-1] == study("a", 0.5, 0.4)[1] | {"mode": "first"}
     assert strongest(found)["a"] == (0.8, "sign")
+
+
+def test_of_three_attacks_the_one_that_the_scout_saw_go_farthest_counts():
+    first = [*study("a", 0.5, 0.4), *study("b", 0.5, 0.4), *study("c", 0.5, 0.4)]
+    signs = [*study("a", 0.6, 0.3), *study("b", 0.7, 0.2)]
+    square = [*study("a", 0.7, 0.1, mode="square"), *study("b", 0.6, 0.9, mode="square")]
+    found = pairing.merge_attacks(first, {"sign": signs, "square": square})
+    assert strongest(found) == {"a": (0.1, "square"), "b": (0.2, "sign"), "c": (0.4, "implicit:4x16")}
+    others = [(each["mode"], each["key"]) for each in found[len(first) :]]
+    assert others == [*product(["sign", "square"], "ab"), ("first", "a"), ("first", "b")]
 
 
 def test_differences_are_taken_image_by_image():
@@ -113,11 +124,14 @@ def test_the_way_to_another_image_is_one_distance_over_the_other(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("signs", [False, True])
-def test_the_second_attack_differs_by_its_steps_alone(signs, tmp_path):
+@pytest.mark.parametrize(
+    ("attack", "differs"), [("sign", {"attacks", "epsilons", "modes"}), ("square", {"methods", "epsilons", "modes"})]
+)
+def test_the_other_attacks_differ_by_their_steps_and_slopes_alone(attack, differs, tmp_path):
     settings = Settings(tmp_path, tmp_path, device="cpu")
-    one, other = (fair.make_study("cifar10", settings, each).as_json() for each in (signs, not signs))
-    assert {name for name in one if one[name] != other[name]} == {"attacks", "epsilons", "modes"}
+    one, other = (fair.make_study("cifar10", settings, each).as_json() for each in ("", attack))
+    assert {name for name in one if one[name] != other[name]} == differs
+    assert other["methods"].items() <= one["methods"].items()
 
 
 def test_another_image_of_the_same_class_has_the_same_map_where_the_score_is_linear(tmp_path, monkeypatch):

@@ -46,7 +46,7 @@ def test_a_figure_leaves_its_picture_its_table_and_its_rows(settings, name):
     assert {row["key"] for row in rows} == {"cifar100", "cifar101"}
     if name == "fair":  # tries all derivatives, and the points found against other methods
         modes = {line["mode"].partition(":")[0] for line in lines if line["method"] == "sparse_moreau"}
-        shared = {"floor", "chance", "transfer", "sign", "first", "strongest"}
+        shared = {"floor", "chance", "transfer", "sign", "square", "first", "strongest"}
         assert modes == shared | {"frozen", "unrolled", "implicit"}
         assert {line["mode"] for line in lines if line["method"] == "smoothgrad"} == shared | {"exact"}
         assert {line["method"] for line in records.read(settings.out / "paired.csv")} >= {"moreau", "sparse_moreau"}

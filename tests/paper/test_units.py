@@ -58,7 +58,7 @@ def settings(folder, **more):
 
 def test_lengths_follow_the_size_of_the_images_and_the_network_s_kinks_stay(tmp_path):
     """A pixel of a smaller image changes as much: rho * gradient and eta / gradient must stay what they were."""
-    at = {(of.step, of.dataset, of.method, of.side): units.make_study(of, settings(tmp_path)) for of in units.PLAN}
+    at = {(of.step, of.dataset, of.method, of.side): units.make_study(of, settings(tmp_path)) for of in units.SHORT}
     whole, part = at["curve", "imagenet", "moreau", 224], at["ours", "imagenet", "moreau", 128]
     shrunk = 128 / 224
     assert whole.epsilons[0] in (10.0, 20.0)
@@ -102,10 +102,10 @@ def quick(tmp_path, monkeypatch):
         made = network if change is None else change(network)
         return SimpleNamespace(classifier=made, x=(x - made.mean) / made.std, keys=[f"{name}{n}" for n in range(count)])
 
-    known = {(of.step, of.dataset, of.method, of.norms): of for of in units.PLAN}
+    known = {(of.step, of.dataset, of.method, of.norms): of for of in units.SHORT}
     few = [("ours", "moreau", (10.0,)), ("authors", "moreau", (10.0,)), ("curve", "sparse_moreau", (10.0,))]
     few = [known[step, "imagenet", *more] for step, *more in [*few, ("curve", "gradient", units.SMALL)]]
-    monkeypatch.setattr(units, "PLAN", few)
+    monkeypatch.setattr(units, "SHORT", few)
     monkeypatch.setattr(study_runs, "sample", sample)
     monkeypatch.setattr(writing, "curves", lambda *args, **options: None)
     monkeypatch.setattr(writing.pictures, "write", lambda figure, path: path.touch())
@@ -118,7 +118,7 @@ def test_studies_leave_a_table_and_a_picture(quick):
     assert (quick.out / "units.png").stat().st_size > 10_000
     assert {line["protocol"] for line in lines} == {"ours", "authors", "curve"}
     hits = [line for line in lines if (line["mode"], line["metric"]) == ("strongest", attenuation.FULL)]
-    assert len(hits) == sum(len(of.norms) for of in units.PLAN)
+    assert len(hits) == sum(len(of.norms) for of in units.SHORT)
     for line in hits:
         assert float(line["epsilon"]) in (1.0, 3.0, 10.0)  # whatever the size of the images
         assert float(line["published"]) > 0
@@ -128,6 +128,6 @@ def test_studies_leave_a_table_and_a_picture(quick):
 
 
 def test_a_few_studies_are_enough_for_a_picture(quick, monkeypatch):
-    monkeypatch.setattr(units, "PLAN", units.PLAN[:1])
+    monkeypatch.setattr(units, "SHORT", units.SHORT[:1])
     assert units.make(quick)
     assert (quick.out / "units.png").is_file()
