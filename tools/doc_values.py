@@ -438,7 +438,7 @@ def captum() -> Values:
 
 def bulk() -> Values:
     """Rates, sizes and kills of jobs on whole data sets."""
-    found, kills = read("bulk_cpu"), read("bulk_kills_cpu")
+    found, kills, gpu = read("bulk_cpu"), read("bulk_kills_cpu"), read("bulk_gpu")
     stored, query, engines = found["storage"], found["query"], [kills[name] for name in ("local", "ray")]
     small, photos = found["cifar10"], found["photos"]
     cells = [
@@ -469,6 +469,12 @@ def bulk() -> Values:
         **{name: sum(each[name] for each in engines) for name in ("lost", "doubled", "different", "jobs")},
         "hardware": found["hardware"].partition(",")[0],
         "cores": found["hardware"].partition(",")[2].split()[0],
+        "gpu": gpu["hardware"],
+        "gpu_images": gpu["images"],
+        "gpu_rate": gpu["bulk"]["images_per_second"],
+        "gpu_share": 100 * gpu["ratio"],
+        "gpu_waiting": gpu["bulk"]["seconds_waiting"],
+        "gpu_writing": gpu["bulk"]["seconds_writing"],
         "table": rows(cells),
     }
 

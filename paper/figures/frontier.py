@@ -50,6 +50,7 @@ FULL = Terms(  # for a large GPU
     counts={"cifar10": 128, "tiny_imagenet": 64, "imagenet": 48},
     clean={"cifar10": 128, "tiny_imagenet": 64, "imagenet": 48},
     rhos={"cifar10": 32, "tiny_imagenet": 16, "imagenet": 12},
+    grid=tuple(product(NOISE, RHOS)),
     settings=(*(Setting(noise, 0.0) for noise in NOISE), *PUBLISHED),
     epsilons=EPSILONS,
     slopes=(*product((0.1, 0.2), ("mean", "square")), (0.35, "square"), (0.1, RELAXED)),
@@ -64,7 +65,8 @@ FULL = Terms(  # for a large GPU
 SMALL = Terms(  # for a CPU: photos of 128 pixels, with changes that are as large per pixel as those of 224
     counts={"cifar10": 8, "tiny_imagenet": 4, "imagenet": 8},
     clean={"cifar10": 24, "tiny_imagenet": 24, "imagenet": 24},
-    rhos={},
+    rhos={"cifar10": 8, "tiny_imagenet": 4, "imagenet": 8},
+    grid=((0.1, 0.3), (0.2, 0.3), (0.2, 1.0), (0.3, 1.0)),
     settings=(Setting(0.1, 0.0), Setting(0.2, 0.0), Setting(0.3, 0.0), Setting(0.1, 1.0), *PUBLISHED),
     epsilons={"cifar10": (1.0, 3.0)} | dict.fromkeys(("tiny_imagenet", "imagenet"), (3 * 128 / 224, 10 * 128 / 224)),
     slopes=(*product((0.1, 0.2), ("mean", "square")), (0.1, RELAXED)),
@@ -80,6 +82,7 @@ QUICK = Terms(
     counts={"cifar10": 2, "tiny_imagenet": 2, "imagenet": 2},
     clean={"cifar10": 2, "tiny_imagenet": 2, "imagenet": 2},
     rhos={"cifar10": 2},
+    grid=((0.1, 0.3), (0.1, 1.0)),
     settings=(Setting(0.1, 0.0), Setting(0.2, 0.0), Setting(0.1, 1.0), *PUBLISHED),
     epsilons={"cifar10": (3.0,)} | dict.fromkeys(("tiny_imagenet", "imagenet"), (3.0,)),
     slopes=((0.1, "mean"), (0.1, "square"), (0.1, RELAXED)),
@@ -119,7 +122,7 @@ def split_shards(datasets: tuple[str, ...], terms: Terms) -> list[Shard]:
     for name in datasets:
         first, stop = terms.counts[name], terms.counts[name] + terms.clean[name]
         found += [Shard(name, *piece, terms) for piece in _pieces(0, first, SHARD[name])]
-        rest, grid = terms.without_attacks(), terms.with_rhos(name, product(NOISE, RHOS))
+        rest, grid = terms.without_attacks(), terms.with_rhos(name)
         found += [Shard(name, *piece, grid, RHO) for piece in _pieces(0, terms.rhos.get(name, 0), SHARD[name])]
         found += [Shard(name, *piece, rest, CLEAN) for piece in _pieces(first, stop, 2 * SHARD[name])]
     return found
@@ -185,7 +188,7 @@ def open_rows(folder: Path) -> ResumableCsv:
 def _describe(shard: Shard, found: Sample, settings: Settings) -> dict[str, Any]:
     """What must be the same for a shard to be resumed."""
     name, terms = shard.dataset, shard.terms
-    apart = ("counts", "clean", "rhos", "epsilons", "sizes", "block", "rows")  # other images may join a study
+    apart = ("counts", "clean", "rhos", "grid", "epsilons", "sizes", "block", "rows")  # other images may join a study
     known = {key: value for key, value in asdict(terms).items() if key not in apart}
     known |= {"epsilons": terms.epsilons[name], "size": (terms.sizes or {}).get(name)}
     known |= {"precision": (terms.precision or {}).get(name), "hessian_step": HESSIAN_STEP[name]}

@@ -5,7 +5,7 @@ All statistics of one setting come from the same gradients, so judging one of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -51,6 +51,7 @@ class Terms:
     counts: Mapping[str, int]  # images of each data set that are attacked
     clean: Mapping[str, int]  # further ones, whose maps with a tenth of the entries are judged without an attack
     rhos: Mapping[str, int]  # the first of the attacked ones, at which rho is varied
+    grid: tuple[tuple[float, float], ...]  # noise and rho there
     settings: tuple[Setting, ...]
     epsilons: Mapping[str, tuple[float, ...]]
     slopes: tuple[tuple[float, str], ...]  # noise of the attacker's gradients, and whose slope it follows
@@ -65,15 +66,13 @@ class Terms:
     precision: Mapping[str, str] | None = None
     rows: int = 64  # that reach the network at once for insertion and deletion
 
-    def with_rhos(self, name: str, grid: Iterable[tuple[float, float]]) -> Terms:
-        """The terms of a grid of noise and rho on one data set: the middle size of the attack, along two slopes."""
+    def with_rhos(self, name: str) -> Terms:
+        """The terms of a grid of noise and rho on one data set, for the middle size of the attack."""
         sizes = self.epsilons[name]
-        slopes = tuple(each for each in self.slopes if each[1] in ("mean", "square"))
         return replace(
             self,
-            settings=tuple(Setting(*each) for each in grid),
+            settings=tuple(Setting(*each) for each in self.grid),
             epsilons={**self.epsilons, name: sizes[len(sizes) // 2 :][:1]},
-            slopes=slopes,
             shares=(0.1,),
         )
 

@@ -93,7 +93,6 @@ class Measured:
 
 
 SMALL = (1.0, 3.0)  # norms that move the simple gradient
-FEW = {"method": "sparse_moreau", "images": 3, "budget": SPARSE}
 NORMS = (1.0, 3.0, 10.0, 20.0)
 FULL = (  # for a large GPU, the most telling first
     *(
@@ -108,18 +107,12 @@ FULL = (  # for a large GPU, the most telling first
 )
 SHORT = (  # for a CPU
     *(Measured(step, "imagenet") for step in ("ours", "paper")),
-    Measured("curve", "imagenet", side=224),
-    *(Measured(step, "tiny_imagenet", images=4) for step in ("curve", "enlarged", "ours")),
-    Measured("curve", "tiny_imagenet", **FEW),
-    Measured("curve", "imagenet", **FEW),
-    Measured("curve", "imagenet"),
+    Measured("enlarged", "tiny_imagenet", NORMS[1:], images=12, budget=2 * DENSE),
+    Measured("curve", "imagenet", NORMS[2:], "sparse_moreau", budget=SPARSE),
+    *(Measured(step, "imagenet") for step in ("smooth", "authors")),
     *(Measured("curve", dataset, SMALL, "gradient", PUBLISHED_SIDE[dataset], 12, 1) for dataset in DATASETS),
-    Measured("authors", "imagenet"),
-    Measured("curve", "tiny_imagenet", (20.0,)),
-    Measured("curve", "imagenet", (20.0,)),
-    *(Measured("curve", dataset, (20.0,), **FEW) for dataset in ("tiny_imagenet", "imagenet")),
-    Measured("smooth", "imagenet"),
-    *(Measured(step, "tiny_imagenet") for step in ("paper", "authors", "smooth")),
+    Measured("enlarged", "tiny_imagenet", NORMS[2:], "sparse_moreau", budget=SPARSE),
+    Measured("ours", "tiny_imagenet", images=8),
 )
 CONVERSION = ("name", "value")
 CONVERTED = ("dataset", "method", "epsilon", "norm", "counted", *summaries.MIDDLE)

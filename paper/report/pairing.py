@@ -1,4 +1,4 @@
-"""Rows of fair studies -> what is compared: the strongest of several attacks on each image, and methods image by image."""
+"""Rows of fair studies -> the strongest of several attacks on each image, and methods compared image by image."""
 
 from __future__ import annotations
 

@@ -17,8 +17,14 @@ from paper.report.curve_plot import COLOURS
 from paper.report.summaries import DISTANCE, MIDDLE
 
 Lines = Sequence[Mapping[str, Any]]
-CURVE, NORM = "curve", 10.0
-ORDER = ("ours", "paper", "smooth", "authors", CURVE, "enlarged")
+CURVE, ENLARGED, NORM = "curve", "enlarged", 10.0
+ORDER = ("ours", "paper", "smooth", "authors", CURVE, ENLARGED)
+STYLES = {  # of lines, by where their points come from
+    CURVE: ("-", "measured in the paper's units"),
+    ENLARGED: ("-.", "the same, if images were enlarged to 224 pixels"),
+    "full": (":", "full protocol, only norms converted"),
+    "published": ("--", "published"),
+}
 METHODS = {"moreau": SIGNED, "sparse_moreau": SIGNED, "gradient": DISTANCE}  # by which the authors compare
 TITLE = "How far the published attack moves maps, in the paper's units and in those of the network"
 NOTE = (
@@ -46,7 +52,7 @@ def draw(lines: Lines, full: Lines, published: Lines, factor: float) -> Figure:
             axes.grid(alpha=0.25)
             axes.spines[["top", "right"]].set_visible(False)
             axes.set_title(names.dataset(dataset), fontsize=10)
-    figure.legend(handles=_make_legend(), loc="outside upper center", ncols=5, frameon=False, title=TITLE, fontsize=9)
+    figure.legend(handles=_make_legend(), loc="outside upper center", ncols=4, frameon=False, title=TITLE, fontsize=9)
     figure.supxlabel(NOTE, fontsize=8)
     return figure
 
@@ -76,20 +82,21 @@ def _known(published: Lines, dataset: str, method: str, norm: float) -> list[flo
 
 
 def _draw_curves(axes: Axes, dataset: str, lines: Lines, full: Lines, published: Lines, factor: float) -> None:
-    corrected = [line for line in lines if line["protocol"] == CURVE]
+    corrected = {name: [line for line in lines if line["protocol"] == name] for name in (CURVE, ENLARGED)}
     for method, compared in METHODS.items():
         colour, marker = COLOURS[method]
-        for source, metric, scale, style in ((corrected, FULL, 1, "-"), (full, compared, factor, ":")):
+        sources = [(name, some, FULL, 1.0) for name, some in corrected.items()] + [("full", full, compared, factor)]
+        for name, source, metric, scale in sources:
             of = (dataset, method, metric, STRONGEST)
             some = [line for line in source if tuple(line[n] for n in ("dataset", "method", "metric", "mode")) == of]
             some = _take_largest(some)
             x = [scale * number(line["epsilon"]) for line in some]
-            middle, low, high = ([number(line[name]) for line in some] for name in MIDDLE)
-            face = colour if style == "-" else "white"
+            middle, low, high = ([number(line[end]) for line in some] for end in MIDDLE)
+            style, face = STYLES[name][0], colour if name == CURVE else "white"
             axes.plot(x, middle, style, color=colour, marker=marker, markersize=5, markerfacecolor=face, linewidth=1.5)
-            axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=2 if style == "-" else 1)
+            axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=2 if name == CURVE else 1)
         known = sorted((p["epsilon"], p["value"]) for p in published if _is_of(p, dataset, method))
-        axes.plot(*zip(*known, strict=True), "--", color=colour, linewidth=1.1)
+        axes.plot(*zip(*known, strict=True), STYLES["published"][0], color=colour, linewidth=1.1)
     axes.set_xscale("log")
     axes.set_xticks([1, 3, 10, 20, 40], ["1", "3", "10", "20", "40"])
     axes.set_xticks([], minor=True)
@@ -111,6 +118,7 @@ def _is_of(line: Mapping[str, Any], dataset: str, method: str) -> bool:
 
 def _make_legend() -> list[Line2D]:
     found = [Line2D([], [], color=COLOURS[n][0], marker=COLOURS[n][1], label=names.method(n)) for n in METHODS]
-    styles = (("-", "measured in the paper's units"), (":", "full protocol, only norms converted"), ("--", "published"))
-    found += [Line2D([], [], color="black", linewidth=1.3, linestyle=style, label=label) for style, label in styles]
+    found += [
+        Line2D([], [], color="black", linewidth=1.3, linestyle=style, label=label) for style, label in STYLES.values()
+    ]
     return found

@@ -1,5 +1,7 @@
 """What a part holds is what was put into it, for us and for other readers of Parquet."""
 
+from itertools import pairwise
+
 import duckdb
 import numpy as np
 import polars
@@ -9,7 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from moreaugrad.bulk_jobs import parts
-from moreaugrad.bulk_jobs.parts import BulkRow, count_rows, has_errors, pack_map, read_rows, unpack_map, write_part
+from moreaugrad.bulk_jobs.parts import (
+    BulkRow,
+    count_rows,
+    has_errors,
+    make_table,
+    pack_map,
+    read_rows,
+    unpack_map,
+    write_part,
+    write_tables,
+)
 
 numbers = st.floats(width=32, allow_nan=False, allow_infinity=False) | st.just(0.0)
 maps = arrays.arrays(np.float32, st.tuples(*[st.integers(1, 4)] * 3), elements=numbers)
@@ -59,6 +71,15 @@ def test_equal_rows_make_equal_files(tmp_path, half):
     for name in ("one", "two"):
         write_part(tmp_path / name, make_rows(7), half)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+@pytest.mark.parametrize("cuts", [(16, 32, 48, 64), (1, 2), (50,), (113,)])
+def test_the_same_rows_in_several_tables_make_the_same_file(tmp_path, cuts):
+    rows = [*make_rows(120), BulkRow(key="broken", row=120, error="cannot be read")]
+    write_part(tmp_path / "a", rows)
+    ends = [*pairwise([0, *cuts, len(rows)])]
+    write_tables(tmp_path / "b", [make_table(rows[start:stop]) for start, stop in ends])
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 def test_rows_come_back_whole_by_group_and_with_their_errors(tmp_path, monkeypatch):

@@ -121,12 +121,21 @@ del _ENCODINGS["converged"]  # flags have a way of their own
 
 def write_part(path: Path, rows: Sequence[BulkRow], half: bool = False) -> None:
     """Write the rows of a part, whole or not at all; equal rows give equal bytes."""
+    write_tables(path, [make_table(rows, half)])
+
+
+def make_table(rows: Sequence[BulkRow], half: bool = False) -> pa.Table:
+    """Rows as a part has them."""
     columns: dict[str, list[Any]] = {name: [_plain(getattr(row, name)) for row in rows] for name in FACTS}
     packed = [pack_map(row.map, half) for row in rows]
     columns |= {name: [each[name] for each in packed] for name in MAP}
-    table = pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names}, SCHEMA)
+    return pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names}, SCHEMA)
+
+
+def write_tables(path: Path, tables: Sequence[pa.Table]) -> None:
+    """Write a part from its rows, in tables one after the other; where one ends and the next begins changes no byte."""
     pq.write_table(
-        table,
+        pa.concat_tables(tables).combine_chunks(),
         stored := BytesIO(),
         compression="zstd",
         use_dictionary=False,

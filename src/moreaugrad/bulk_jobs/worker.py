@@ -13,12 +13,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeAlias
 
+import pyarrow as pa
 import torch
 from torch import nn
 
 from moreaugrad.api import Explainer, ReadImage, Record, describe_error
 from moreaugrad.bulk_jobs.folder import Part
-from moreaugrad.bulk_jobs.parts import BulkRow, write_part
+from moreaugrad.bulk_jobs.parts import BulkRow, make_table, write_tables
 from moreaugrad.bulk_jobs.sources import BulkSource
 from moreaugrad.model.prepared import HALF
 from moreaugrad.models.classes import find_class
@@ -122,7 +123,7 @@ class Worker:
         futures = [self._read_soon(row) for row in task.rows]
         rest = [self._read_soon(row) for row in task.upcoming]
         self._coming = dict(zip(task.upcoming, rest, strict=True))
-        packing: list[Future[list[BulkRow]]] = []
+        packing: list[Future[tuple[list[BulkRow], pa.Table]]] = []
         waiting = explaining = 0.0
         size = BATCH.get(torch.device(self.spec.device).type, 16)
         for start in range(0, len(futures), size):
@@ -131,13 +132,14 @@ class Worker:
             waiting, began = waiting + perf_counter() - began, perf_counter()
             records = self._explain(images)
             explaining += perf_counter() - began
-            packing.append(self._packer.submit(self._make_rows, task.rows[start : start + size], records))
+            packing.append(self._packer.submit(self._pack, task.rows[start : start + size], records))
             tell(len(images))
         began = perf_counter()
-        found = [row for each in packing for row in each.result()]
+        packed = [each.result() for each in packing]
+        found = [row for rows, _ in packed for row in rows]
         whole = len(found) == len(task.part.rows)
         if whole:
-            write_part(task.part.path(self.spec.folder), found, self.spec.half)
+            write_tables(task.part.path(self.spec.folder), [table for _, table in packed])
         errors = sum(row.error is not None for row in found)
         gradients = sum(row.gradients or 0 for row in found)
         rows = None if whole else found
@@ -202,8 +204,9 @@ class Worker:
                 records += self.explainer.explain_inputs([image])
         return records
 
-    def _make_rows(self, rows: range, records: Sequence[Record]) -> list[BulkRow]:
-        return [self._make_row(row, record) for row, record in zip(rows, records, strict=True)]
+    def _pack(self, rows: range, records: Sequence[Record]) -> tuple[list[BulkRow], pa.Table]:
+        found = [self._make_row(row, record) for row, record in zip(rows, records, strict=True)]
+        return found, make_table(found, self.spec.half)
 
     def _make_row(self, row: int, record: Record) -> BulkRow:
         truth = self._truths.pop(row, None)
