@@ -271,7 +271,7 @@ class Explainer:
         try:
             x = _stack([image.x for image in images]).to(self.classifier.device)
             targets = _choose(self.method, x, [image.target for image in images])
-            whole = self.method.explain(x, targets, callback=watch, seeds=seeds or None)
+            whole = self.method.explain(x, targets, callback=watch, seeds=seeds or None, statistics=False)
             whole = with_photos(whole.cpu(), tuple(image.photo for image in images))
         except Exception as error:
             if len(images) == 1:

@@ -65,6 +65,29 @@ def test_one_solve_gives_what_each_statistic_gives_alone(name, rho):
     torch.testing.assert_close(together.statistics[name], found, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("rho", [0.0, 0.3])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("prior", [None, "l1"])
+def test_a_map_without_statistics_is_the_same_bit_for_bit(name, rho, prior):
+    options = {} if prior is None else {"prior": prior, "sparsity": 0.25}
+    method = make(name, rho, **options)
+    kept, bare = method.explain(X, 2), method.explain(X, 2, statistics=False)
+    assert bare.statistics is None
+    assert kept.statistics is not None
+    assert torch.equal(bare.map, kept.map)
+    assert torch.equal(bare.stderr, kept.stderr)
+    assert torch.equal(bare.gradients, kept.gradients)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "square"])
+def test_smoothgrad_without_statistics_is_the_same_bit_for_bit(name):
+    method = mg.SmoothGrad(network(), statistic=name, samples=24, seed=3)
+    kept, bare = method.explain(X, 2), method.explain(X, 2, statistics=False)
+    assert bare.statistics is None
+    assert torch.equal(bare.map, kept.map)
+    assert torch.equal(bare.stderr, kept.stderr)
+
+
 def test_what_statistics_are():
     """Recomputed from gradients on the same noise, one copy at a time."""
     from moreaugrad.model.smoothing import antithetic

@@ -65,13 +65,13 @@ class Envelope:
     eta: float | Tensor = 0.0
     keep: float | None = None  # requested share of units; then eta is ignored and follows u
     statistic: str = "mean"  # taken of the gradients around the solution, for the map and its standard error
-    tau: float | None = None  # share of the entries that a gradient votes for; None: no moments are kept
+    tau: float | None = None  # share of the entries that a gradient votes for, 0: none; None: no moments are kept
     threshold: Envelope | None = None  # makes the map of that statistic, with rho = 1; None: the solution is the map
 
     @property
     def voted(self) -> int:
-        """How many entries of each gradient get a vote; 0 where no moments are kept."""
-        if self.tau is None:
+        """How many entries of each gradient get a vote."""
+        if not self.tau:
             return 0
         return count_votes(self.tau, self.x[0].numel(), least=int(self.statistic != "votes"))
 

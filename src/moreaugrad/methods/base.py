@@ -59,6 +59,7 @@ class Call:
     baseline: Images | None = None  # what x is compared with, where the method compares
     graph: bool = False  # whether the map is to be differentiated again
     seeds: Sequence[int] | None = None  # one for each image of the whole call, instead of `seed`
+    statistics: bool = False  # whether the result keeps the moments that all statistics are made of
 
     def each(self, number: int) -> Counts:
         """The same number for every image."""
@@ -289,6 +290,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
         show_progress: bool | None = False,
         callback: Watch | None = None,
         seeds: Sequence[int] | None = None,
+        statistics: bool = True,
     ) -> Explanation:
         """Computes the map with everything that is known about it.
 
@@ -302,6 +304,8 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
             callback: called with (step, total, what is known so far).
             seeds: one for each image instead of the method's own, so that errors of different maps are independent.
                 Each map is then what the image alone has with its seed.
+            statistics: whether `found.statistics` is kept, where the method takes one. The map is the same without,
+                and a GPU is faster.
 
         Returns:
             An Explanation; for a path of several eta or sparsity values use `explain_path`.
@@ -319,6 +323,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
             predict=True,
             progress=(show_progress, callback),
             seeds=seeds,
+            statistics=statistics,
         )
         source = InputSource.of(inputs if isinstance(inputs, tuple) else (inputs,), self.forward_func)
         found = [replace(each, source=source) for each in found]
@@ -355,6 +360,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
         predict: bool = False,
         progress: tuple[bool | None, Watch | None] = (False, None),
         seeds: Sequence[int] | None = None,
+        statistics: bool = False,
     ) -> list[Explanation]:
         """`predict`: a missing target is the predicted class."""
         given = validate.inputs(inputs)
@@ -379,7 +385,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
             seeds = None if len(x) == 1 else seeds
             with show_progress(self.get_name(), *progress) as watch:
                 whole = slice(0, len(x))
-                call = Call(score, x, packing, seed, watch, len(x), whole, baseline, create_graph, seeds)
+                call = Call(score, x, packing, seed, watch, len(x), whole, baseline, create_graph, seeds, statistics)
                 parts = self._in_blocks(call)
         shape = partial(_unpack, packing, isinstance(inputs, tuple))
         return [

@@ -24,7 +24,7 @@ from moreaugrad.methods.base import Call, NoisyMethod
 from moreaugrad.methods.smoothgrad import TAU, check_statistic
 from moreaugrad.model.bounded import Bounded
 from moreaugrad.model.hessian import Given
-from moreaugrad.model.statistics import read_statistic
+from moreaugrad.model.statistics import read_statistic, voting_share
 from moreaugrad.results import Explanation, Option
 from moreaugrad.types import Counts, Images, PerImage, Prior, Watch
 from moreaugrad.wording import KNOWN
@@ -277,14 +277,14 @@ class MoreauGrad(NoisyMethod):
         points = points if self.several else [(self.eta, self.share)]
         with torch.no_grad():
             thresholds = [self._problem(fixed, *point, rho=1.0) for point in points]
-            tau = None if self.smoothing is None else self.tau  # also of fixed noise
+            tau = None if self.smoothing is None else self._voting_share(call)  # also of fixed noise
             plain = replace(thresholds[0], prior=Zero(), rho=self.rho, eta=0.0, keep=None, tau=tau)
             plain = replace(plain, threshold=thresholds[0])
             solution = self._sample(plain, call.watch)
             moments = cast(Tensor, solution.moments)
             dense = read_statistic(self.statistic, moments)
             found = [_threshold(each, plain, solution, dense) for each in thresholds]
-        if plain.tau is not None:
+        if call.statistics and plain.tau is not None:
             found = [replace(each, moments=moments) for each in found]
         if not call.graph:
             return found if self.several is not None else found[0]
@@ -295,6 +295,9 @@ class MoreauGrad(NoisyMethod):
             return pull_statistic(slope, plain, solution.delta, moments, pull_threshold(thresholds[0], dense, w))
 
         return replace(found[0], map=Given.apply(call.x, found[0].map, pull))
+
+    def _voting_share(self, call: Call) -> float:
+        return voting_share(self.statistic, self.tau, call.statistics)
 
     def _sample(self, plain: Envelope, watch: Watch) -> Solution:
         """The moments of the gradients around the minimiser: those of the solve, or a set of their own."""
@@ -324,7 +327,8 @@ class MoreauGrad(NoisyMethod):
         if isinstance(eta, Tensor) and eta.numel() not in (1, call.images):
             raise ValueError(f"eta must be one number, or one per image, got {eta.numel()} for {call.images} images")
         rho, eta = self.rho if rho is None else rho, call.part(0.0 if eta is None else eta)
-        tau = self.tau if score.random else None
+        kept = call.statistics or self.takes_statistic
+        tau = self._voting_share(call) if score.random and kept else None
         return Envelope(score, self.make_prior(call), rho, call.x, eta, sparsity, self.statistic, tau)
 
 

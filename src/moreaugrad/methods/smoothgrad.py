@@ -23,7 +23,7 @@ from moreaugrad.methods.base import Call, NoisyMethod
 from moreaugrad.model import STATISTICS, VARIANCE
 from moreaugrad.model.hessian import Given
 from moreaugrad.model.smoothing import Smoothing, part_size
-from moreaugrad.model.statistics import read_statistic
+from moreaugrad.model.statistics import read_statistic, voting_share
 from moreaugrad.results import Explanation
 from moreaugrad.types import Images
 
@@ -95,7 +95,8 @@ class SmoothGrad(NoisyMethod):
         count, fresh = call.each(self.smoothing.samples), replace(self.smoothing, fixed=False)
         if self.statistic == VARIANCE:
             return Explanation(map=variance(call, self.smoothing), gradients=count)
-        problem = Envelope(call.smoothed(fresh), Zero(), 0.0, call.x, statistic=self.statistic, tau=self.tau)
+        tau = voting_share(self.statistic, self.tau, call.statistics)
+        problem = Envelope(call.smoothed(fresh), Zero(), 0.0, call.x, statistic=self.statistic, tau=tau)
         solution = AtInput(fresh.samples).run(problem, call.watch)
         moments: Any = solution.moments
         map_ = read_statistic(self.statistic, moments)
@@ -103,7 +104,8 @@ class SmoothGrad(NoisyMethod):
             slope = Covariance(samples=fresh.samples)
             at = replace(problem, x=call.x.detach())
             map_ = Given.apply(call.x, map_, partial(pull_statistic, slope, at, torch.zeros_like(at.x), moments))
-        return Explanation(map=map_, gradients=count, stderr=solution.stderr, moments=moments.detach())  # type: ignore[arg-type]
+        kept: Any = moments.detach() if call.statistics else None
+        return Explanation(map=map_, gradients=count, stderr=solution.stderr, moments=kept)  # type: ignore[arg-type]
 
 
 def check_statistic(name: str, tau: float, smoothing: Smoothing | None, more: Sequence[str] = ()) -> None:

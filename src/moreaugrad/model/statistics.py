@@ -114,6 +114,11 @@ def moment_pairs(name: str) -> tuple[tuple[int, int], ...]:
     return tuple((j, k) for j in used for k in used if j <= k)
 
 
+def voting_share(name: str, tau: float, wanted: bool) -> float:
+    """tau where votes are wanted, or where the statistic is made of them; else 0, as to count votes costs time."""
+    return tau if wanted or (2, 2) in moment_pairs(name) else 0.0
+
+
 def floor_share(share: float, entries: int) -> int:
     """floor(share * entries), for the share as written: 0.29 of 100 is 29."""
     return math.floor(round(share * entries, 6))
@@ -130,7 +135,7 @@ def count_votes(tau: float, entries: int, least: int = 0) -> int:
 
 
 def mean_moments(grads: Float[Tensor, "n m *shape"], keep: int) -> Stack:
-    """The three means over the copies; each copy votes for its `keep` largest entries."""
+    """The three means over the copies; each copy votes for its `keep` largest entries, of which there may be none."""
     second, votes = _sum_squares_and_votes(grads, keep)
     return torch.stack([grads.mean(1), second / grads.shape[1], votes / grads.shape[1]], 1)
 
@@ -152,6 +157,8 @@ def part_moments(
 
 
 def _sum_squares_and_votes(grads: Float[Tensor, "n m *shape"], keep: int) -> tuple[Images, Images]:
+    if keep == 0:
+        return grads.square().sum(1), torch.zeros_like(grads[:, 0])
     plain = grads.device.type == "cpu" and grads.dtype in (torch.float32, torch.float64) and not grads.requires_grad
     if not plain or grads[0, 0].numel() <= SMALL:
         return grads.square().sum(1), _vote(grads, keep).count_nonzero(1).to(grads.dtype)
