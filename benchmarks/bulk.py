@@ -3,7 +3,7 @@
 Explains 1,000 small images and 64 photos by each engine and compares all rows bit by bit. Then 1,000 maps of photos'
 size, made of the real ones by flips, shifts and small changes, are written and read, and 100,000 rows are queried.
 
-python -m benchmarks.bulk --data PHOTOS --cifar10 FOLDER [--small 1000] [--photos 64]
+python -m benchmarks.bulk --data PHOTOS --cifar10 FOLDER [--small 1000] [--photos 64] [--maps 1000] [--rows 100000]
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from moreaugrad.bulk_jobs.parts import BulkRow, read_rows, write_part
 from moreaugrad.bulk_jobs.run import RunState
 
 RUNS = (("local", 1), ("local", 2), ("ray", 2))
-MAPS, PART, ROWS, READS = 1000, 64, 100_000, 200
+PART, READS = 64, 200
 QUERY = "select label, count(*), avg(score), avg(kept) from '{}/part-*.parquet' group by label order by 2 desc"
 
 
 def main() -> None:
-    args = record.arguments(__doc__, cifar10="", small=1000, photos=64)
+    args = record.arguments(__doc__, cifar10="", small=1000, photos=64, maps=1000, rows=100_000)
     found: dict[str, Any] = {}
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -42,8 +42,8 @@ def main() -> None:
         photos = [each for each in photos if each.lower().endswith(("jpg", "jpeg", "png"))][: args.photos]
         found["photos"] = compare_engines(folder, photos, "efficientnet_lite0")
         real = [row.map for row in mg.open_maps(folder / "efficientnet_lite0 local 1") if row.map is not None]
-        found["storage"] = measure_storage(folder, [each for each in real if each is not None])
-        found["query"] = measure_query(folder)
+        found["storage"] = measure_storage(folder, [each for each in real if each is not None], args.maps)
+        found["query"] = measure_query(folder, args.rows)
     record.store("bulk", "cpu", found, args.out)
 
 
@@ -86,18 +86,18 @@ def compare_engines(folder: Path, source: Any, model: str) -> list[dict[str, Any
     return lines
 
 
-def measure_storage(folder: Path, real: list[Any]) -> dict[str, Any]:
-    """Bytes of 1,000 maps, exact and half, and milliseconds to read one of them."""
+def measure_storage(folder: Path, real: list[Any], maps: int) -> dict[str, Any]:
+    """Bytes of many maps, exact and half, and milliseconds to read one of them."""
     chance, found = np.random.default_rng(0), {}
-    rows = [make_row(number, real, chance) for number in range(MAPS)]
+    rows = [make_row(number, real, chance) for number in range(maps)]
     found["kept"] = float(np.mean([row.kept for row in rows]))
     for name, half in (("exact", False), ("half", True)):
         place = folder / name
         place.mkdir()
-        join_job(place, {"source": {"images": MAPS}, "part_size": PART}, {})
+        join_job(place, {"source": {"images": maps}, "part_size": PART}, {})
         began = time.perf_counter()
-        for number in range(0, MAPS, PART):
-            part = Part(number // PART, range(number, min(number + PART, MAPS)))
+        for number in range(0, maps, PART):
+            part = Part(number // PART, range(number, min(number + PART, maps)))
             write_part(part.path(place), rows[part.rows.start : part.rows.stop], half)
         seconds = time.perf_counter() - began
         paths = sorted(place.glob("part-*"))
@@ -129,7 +129,7 @@ def make_row(number: int, real: list[Any], chance: np.random.Generator) -> BulkR
 def measure_reads(place: Path, chance: np.random.Generator) -> dict[str, float]:
     """Milliseconds to read one map by its key, when the keys are known."""
     maps = mg.open_maps(place)
-    keys = [maps.keys[number] for number in chance.integers(0, MAPS, READS)]
+    keys = [maps.keys[number] for number in chance.integers(0, len(maps), READS)]
     times = []
     for key in keys:
         began = time.perf_counter()
@@ -138,12 +138,12 @@ def measure_reads(place: Path, chance: np.random.Generator) -> dict[str, float]:
     return {"median": statistics.median(times), "most": max(times)}
 
 
-def measure_query(folder: Path) -> dict[str, Any]:
-    """Seconds of a query over the columns of 100,000 rows that are no maps."""
+def measure_query(folder: Path, count: int) -> dict[str, Any]:
+    """Seconds of a query over the columns of many rows that are no maps."""
     place, values = folder / "rows", np.zeros((1, 2, 2), np.float32)
     place.mkdir()
-    for number in range(0, ROWS, PART):
-        part = Part(number // PART, range(number, min(number + PART, ROWS)))
+    for number in range(0, count, PART):
+        part = Part(number // PART, range(number, min(number + PART, count)))
         rows = [
             BulkRow(key=f"{row}.jpg", row=row, target=row % 1000, label=f"class {row % 1000}", score=1.0, map=values)
             for row in part.rows
@@ -154,8 +154,8 @@ def measure_query(folder: Path) -> dict[str, Any]:
         began = time.perf_counter()
         lines = duckdb.sql(QUERY.format(place)).fetchall()
         times.append(time.perf_counter() - began)
-    assert sum(line[1] for line in lines) == ROWS
-    found = {"rows": ROWS, "files": len(list(place.glob("part-*"))), "seconds_first": times[0], "seconds": min(times)}
+    assert sum(line[1] for line in lines) == count
+    found = {"rows": count, "files": len(list(place.glob("part-*"))), "seconds_first": times[0], "seconds": min(times)}
     print(json.dumps(found), flush=True)
     return found
 

@@ -25,6 +25,9 @@ SMALL = {
     "seeds": "--photos 1 --qualities fast --budget 24",
     "kill_resume": "--files 8 --kills 1 --broken 4",
     "statistic_cost": "--budget 24 --repeats 1",
+    "bulk": "--small 0 --photos 1 --maps 4 --rows 100",
+    "bulk_gpu": "--images 2 --engine 2 --budget 16 --precision float32 --model lipschitz_cifar10",
+    "bulk_kills": "--files 8 --local 1 --ray 0",
     "vote_violations": "--attempts 100 --repetitions 50",
 }
 DATA = {
@@ -40,9 +43,11 @@ DATA = {
     "derivative",
     "seeds",
     "statistic_cost",
+    "bulk",
+    "bulk_gpu",
 }
 
-SLOW = {"derivative", "kill_resume", "quality"}  # several processes, or many gradients
+SLOW = {"bulk", "bulk_gpu", "bulk_kills", "derivative", "kill_resume", "quality"}  # several processes, or many gradients
 
 
 def test_every_benchmark_has_a_small_version():

@@ -16,6 +16,7 @@ TINY = Terms(
     counts=dict.fromkeys(DATASETS, 4),
     clean=dict.fromkeys(DATASETS, 2),
     rhos={"cifar10": 2},
+    grid=((0.1, 0.3),),
     settings=(Setting(0.1, 0.0), Setting(0.2, 1.0), *frontier.PUBLISHED),
     epsilons=dict.fromkeys(DATASETS, (0.5, 2.0)),
     slopes=((0.1, "mean"), (0.2, "mean"), (0.1, "square"), (0.1, "relaxed")),

@@ -58,10 +58,11 @@ def settings(folder, **more):
 
 def test_lengths_follow_the_size_of_the_images_and_the_network_s_kinks_stay(tmp_path):
     """A pixel of a smaller image changes as much: rho * gradient and eta / gradient must stay what they were."""
-    at = {(of.step, of.dataset, of.method, of.side): units.make_study(of, settings(tmp_path)) for of in units.SHORT}
+    plans = [*units.SHORT, *units.FULL]
+    at = {(of.step, of.dataset, of.method, of.side): units.make_study(of, settings(tmp_path)) for of in plans}
     whole, part = at["curve", "imagenet", "moreau", 224], at["ours", "imagenet", "moreau", 128]
     shrunk = 128 / 224
-    assert whole.epsilons[0] in (10.0, 20.0)
+    assert whole.epsilons == units.NORMS
     assert part.epsilons == (pytest.approx(10 * shrunk),)
     assert whole.methods["moreau"]["rho"] == 1
     assert part.methods["moreau"]["rho"] == pytest.approx(shrunk**2)
@@ -103,7 +104,7 @@ def quick(tmp_path, monkeypatch):
         return SimpleNamespace(classifier=made, x=(x - made.mean) / made.std, keys=[f"{name}{n}" for n in range(count)])
 
     known = {(of.step, of.dataset, of.method, of.norms): of for of in units.SHORT}
-    few = [("ours", "moreau", (10.0,)), ("authors", "moreau", (10.0,)), ("curve", "sparse_moreau", (10.0,))]
+    few = [("ours", "moreau", (10.0,)), ("authors", "moreau", (10.0,)), ("curve", "sparse_moreau", units.NORMS[2:])]
     few = [known[step, "imagenet", *more] for step, *more in [*few, ("curve", "gradient", units.SMALL)]]
     monkeypatch.setattr(units, "SHORT", few)
     monkeypatch.setattr(study_runs, "sample", sample)
@@ -120,7 +121,7 @@ def test_studies_leave_a_table_and_a_picture(quick):
     hits = [line for line in lines if (line["mode"], line["metric"]) == ("strongest", attenuation.FULL)]
     assert len(hits) == sum(len(of.norms) for of in units.SHORT)
     for line in hits:
-        assert float(line["epsilon"]) in (1.0, 3.0, 10.0)  # whatever the size of the images
+        assert float(line["epsilon"]) in units.NORMS  # whatever the size of the images
         assert float(line["published"]) > 0
     text = tables.make(Results(quick.out), "units", {})
     assert len(text.splitlines()) == 2 + len(hits)
