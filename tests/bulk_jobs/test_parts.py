@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as arrays
 from moreaugrad.bulk_jobs import parts
 from moreaugrad.bulk_jobs.parts import (
     BulkRow,
+    count_errors,
     count_rows,
-    has_errors,
     make_table,
     pack_map,
     read_rows,
@@ -92,7 +92,7 @@ def test_rows_come_back_whole_by_group_and_with_their_errors(tmp_path, monkeypat
     assert [each.row for each in read_rows(tmp_path / "part", 1)] == [3, 4, 5]
     assert found[7].map is None
     assert read_rows(tmp_path / "part", maps=False)[0].map is None
-    assert (count_rows(tmp_path / "part"), has_errors(tmp_path / "part")) == (8, True)
+    assert (count_rows(tmp_path / "part"), count_errors(tmp_path / "part")) == (8, 1)
     with pytest.raises(ValueError, match="it is broken"):
         found[7].explanation()
 

@@ -62,7 +62,9 @@ def test_a_limit_leaves_the_rest_to_the_same_command(many, run):
     code, out, _ = run(*typed)
     assert "4 were there before" in out
     assert mg.open_maps("maps").finished
-    assert run(*typed)[0] == 0  # nothing to do
+    code, out, _ = run(*typed)  # nothing to do
+    assert code == 1
+    assert "10 were there before (3 with errors)" in out
 
 
 def test_status_tells_how_far_a_job_is(many, run, refuses):

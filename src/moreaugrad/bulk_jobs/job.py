@@ -21,7 +21,7 @@ from moreaugrad.api import Explainer
 from moreaugrad.bulk_jobs.engines.base import Engine, Event
 from moreaugrad.bulk_jobs.folder import Part, hold_parts, join_job, read_job, remove_drafts, split_parts
 from moreaugrad.bulk_jobs.maps import BulkMaps
-from moreaugrad.bulk_jobs.parts import count_rows, has_errors
+from moreaugrad.bulk_jobs.parts import count_errors, count_rows
 from moreaugrad.bulk_jobs.run import PartQueue, Run, RunState, Watcher
 from moreaugrad.bulk_jobs.sources import open_source
 from moreaugrad.bulk_jobs.worker import BATCH, TRUTH, WorkerSpec
@@ -98,6 +98,11 @@ class Plan:
     parts: Sequence[Part]
     todo: Sequence[Part]
     before: int
+
+    def count_errors(self, folder: Path) -> int:
+        """Images with an error among those that are there."""
+        todo = {part.number for part in self.todo}
+        return sum(count_errors(part.path(folder)) for part in self.parts if part.number not in todo)
 
     @property
     def images(self) -> int:
@@ -195,7 +200,7 @@ def run_job(spec: WorkerSpec, run: RunOptions, watch: Watcher, command: str = ""
         _warn_of_change(runs, spec)
         if run.shard is None:
             remove_drafts(spec.folder)
-        state = RunState(plan.images, plan.before)
+        state = RunState(plan.images, plan.before, plan.count_errors(spec.folder))
         if plan.todo:
             engine = stack.enter_context(closing(open_engine(spec, packed, run, len(plan.todo))))
             state.workers = getattr(engine, "workers", 1)
@@ -229,7 +234,7 @@ def make_plan(spec: WorkerSpec, explainer: Explainer, run: RunOptions) -> Plan:
     todo = [part for part in share if count_rows(paths[part.number]) != len(part.rows)]
     if run.retry_errors:
         there = {part.number for part in share} - {part.number for part in todo}
-        todo += [part for part in share if part.number in there and has_errors(paths[part.number])]
+        todo += [part for part in share if part.number in there and count_errors(paths[part.number])]
     before = sum(len(part.rows) for part in share) - sum(len(part.rows) for part in todo)
     if before and not run.resume:
         raise ValueError(f"{str(spec.folder)!r} must be new without resume, got {before} images there; name another")

@@ -212,11 +212,11 @@ def count_rows(path: Path) -> int | None:
     return about.num_rows if about.schema.to_arrow_schema().names == SCHEMA.names else None
 
 
-def has_errors(path: Path) -> bool:
-    """Whether some image of a part has an error."""
+def count_errors(path: Path) -> int:
+    """How many images of a part have an error."""
     with pq.ParquetFile(path) as file:
         errors = file.read(["error"]).column("error")
-    return bool(errors.null_count < len(errors))
+    return len(errors) - int(errors.null_count)
 
 
 def _round(values: Values, scale: float) -> Values:

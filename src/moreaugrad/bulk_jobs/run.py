@@ -28,6 +28,7 @@ class RunState:
     Attributes:
         total: images that this run is to explain.
         before: images that were there when it began.
+        errors_before: those of them with an error.
         images, errors, gradients: what it has written so far.
         deaths: workers that died.
         started: seconds until the first worker was ready.
@@ -36,6 +37,7 @@ class RunState:
 
     total: int
     before: int = 0
+    errors_before: int = 0
     images: int = 0
     errors: int = 0
     gradients: int = 0

@@ -158,7 +158,7 @@ def carry_out(spec: WorkerSpec, run: RunOptions, terminal: Terminal) -> int:
     terminal.say(f"{said} -> {spec.folder}")
     if state.errors and state.errors == state.images:
         return NOTHING_DONE
-    return NOT_ALL if state.errors else ALL_DONE
+    return NOT_ALL if state.errors or state.errors_before else ALL_DONE
 
 
 @dataclass
@@ -169,6 +169,7 @@ class Reporter:
     bar: Any
     state: RunState | None = None
     _said: float = field(default_factory=time.monotonic)
+    _told: bool = False  # that it was interrupted
 
     @classmethod
     @contextmanager
@@ -179,8 +180,8 @@ class Reporter:
     def __call__(self, state: RunState, event: Event | None) -> None:
         from moreaugrad.bulk_jobs.engines.base import Died, Finished
 
-        if state.stopped == "interrupted" and (self.state is None or self._running):
-            self._running = False
+        if state.stopped == "interrupted" and not self._told:
+            self._told = True
             sys.stderr.write("finishing the parts that are under way; Ctrl-C again stops at once\n")
         self.state = state
         self.bar(state.explained, max(1, state.total), {"text": describe_progress(state)})
@@ -192,12 +193,10 @@ class Reporter:
             self._said = time.monotonic()
             sys.stderr.write(f"{describe_progress(state)}\n")
 
-    _running: bool = True
-
 
 def count(state: RunState) -> dict[str, Any]:
     """The numbers of a run, for JSON."""
-    whole = ("images", "total", "before", "errors", "gradients", "deaths", "workers")
+    whole = ("images", "total", "before", "errors_before", "errors", "gradients", "deaths", "workers")
     timed = ("seconds", "started", "images_per_second", "gradients_per_second")
     rounded = {name: getattr(state, name) for name in timed}
     return {name: getattr(state, name) for name in whole} | {
@@ -220,7 +219,9 @@ def describe_counts(state: RunState) -> str:
     """What a run has done, in words."""
     done = state.images - state.errors
     words = [f"{done:,} explained"] + ([f"{state.errors:,} with errors"] if state.errors else [])
-    words += [f"{state.before:,} were there before"] if state.before else []
+    if state.before:
+        failed = f" ({state.errors_before:,} with errors)" if state.errors_before else ""
+        words.append(f"{state.before:,} were there before{failed}")
     words += [f"{state.deaths:,} worker{'s' * (state.deaths != 1)} died"] if state.deaths else []
     return ", ".join([*words, describe_seconds(state.seconds)])
 
