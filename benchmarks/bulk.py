@@ -88,7 +88,8 @@ def compare_engines(folder: Path, source: Any, model: str) -> list[dict[str, Any
 
 def measure_storage(folder: Path, real: list[Any], maps: int) -> dict[str, Any]:
     """Bytes of many maps, exact and half, and milliseconds to read one of them."""
-    chance, found = np.random.default_rng(0), {}
+    chance = np.random.default_rng(0)
+    found: dict[str, Any] = {"maps": maps}
     rows = [make_row(number, real, chance) for number in range(maps)]
     found["kept"] = float(np.mean([row.kept for row in rows]))
     for name, half in (("exact", False), ("half", True)):

@@ -21,7 +21,6 @@ from typing import Any
 import moreaugrad as mg
 from benchmarks import quality as quality_benchmark
 from benchmarks import seeds as seeds_benchmark
-from benchmarks.bulk import MAPS
 from moreaugrad.methods import DEFAULT_PRESET, PRESETS, QUALITY
 from moreaugrad.wording import KNOWN
 
@@ -456,9 +455,9 @@ def bulk() -> Values:
     ]
     return {
         "kept_percent": 100 * stored["kept"],
-        "kilobytes": 1000 * stored["exact"]["megabytes"] / MAPS,
-        "half_kilobytes": 1000 * stored["half"]["megabytes"] / MAPS,
-        "maps": MAPS,
+        "kilobytes": 1000 * stored["exact"]["megabytes"] / stored["maps"],
+        "half_kilobytes": 1000 * stored["half"]["megabytes"] / stored["maps"],
+        "maps": stored["maps"],
         "milliseconds": stored["exact"]["milliseconds_of_one"]["median"],
         "query_seconds": query["seconds_first"],
         "query_rows": query["rows"],
@@ -482,7 +481,7 @@ def bulk() -> Values:
 def cost() -> Values:
     """What the training images of ImageNet cost, by the measured rates of one GPU."""
     stored, found = read("bulk_cpu")["storage"], read("throughput")
-    size, half = (IMAGENET * stored[name]["megabytes"] / MAPS / 1000 for name in ("exact", "half"))
+    size, half = (IMAGENET * stored[name]["megabytes"] / stored["maps"] / 1000 for name in ("exact", "half"))
     cells = []
     for line in found["table"]:
         if line["way"] != "compiled float16":
