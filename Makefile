@@ -21,11 +21,11 @@ endif
 
 MARKS := not slow and not gpu and not data_heavy
 
-.PHONY: help setup demo paper test test-slow test-gpu test-lowest test-interop lint format types imports wheel-smoke pins clean
+.PHONY: help setup demo paper test test-slow test-gpu test-lowest test-interop browser lint format types imports wheel-smoke pins clean
 
 help:
 	@sed -n '2,5s/^# *//p' $(firstword $(MAKEFILE_LIST))
-	@echo "also: setup test-slow test-gpu test-lowest test-interop lint format types imports wheel-smoke pins clean"
+	@echo "also: setup browser test-slow test-gpu test-lowest test-interop lint format types imports wheel-smoke pins clean"
 
 setup: $(READY)
 
@@ -47,6 +47,10 @@ paper: $(READY)
 	@test -n "$(MOREAUGRAD_DATA)" || { \
 	    echo "make paper needs the data sets; give their folder, as in: make paper MOREAUGRAD_DATA=DIR" >&2; exit 2; }
 	$(BIN)/python -m paper --figure all --data "$(MOREAUGRAD_DATA)" $(if $(QUICK),--quick) --out "$(OUT)"
+
+# Chromium, for the tests of the page.
+browser:
+	tools/install_browser.sh
 
 test: $(READY)
 	$(BIN)/pytest -m "$(MARKS)" -n $(WORKERS)

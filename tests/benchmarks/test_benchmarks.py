@@ -47,7 +47,14 @@ DATA = {
     "bulk_gpu",
 }
 
-SLOW = {"bulk", "bulk_gpu", "bulk_kills", "derivative", "kill_resume", "quality"}  # several processes, or many gradients
+SLOW = {
+    "bulk",
+    "bulk_gpu",
+    "bulk_kills",
+    "derivative",
+    "kill_resume",
+    "quality",
+}  # several processes, or many gradients
 
 
 def test_every_benchmark_has_a_small_version():

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from moreaugrad.attacks import ATTACKS
-from moreaugrad.cli.attack import SHOWN
 from moreaugrad.cli.attack_report import enlargement
 from moreaugrad.metrics import METRICS
+from moreaugrad.studies.trial import SHOWN
 
 SOURCE = '''
 import numpy as np

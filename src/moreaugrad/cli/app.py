@@ -19,6 +19,7 @@ from moreaugrad.cli.compare import compare, demo
 from moreaugrad.cli.explain import explain
 from moreaugrad.cli.report_job import report
 from moreaugrad.cli.robustness import robustness
+from moreaugrad.cli.serve import serve
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import METHODS
 from moreaugrad.models import MODELS
@@ -41,6 +42,11 @@ EXAMPLES = {
         "moreaugrad compare cat.png --methods gradient,smoothgrad,sparse_moreau --model timm/resnet50",
     ),
     "demo": ("moreaugrad demo --out demo",),
+    "serve": (
+        "moreaugrad serve",
+        "moreaugrad serve --model package.module:factory --labels names.txt --examples photos/",
+        "moreaugrad serve --host 0.0.0.0 --read-only --examples photos/",
+    ),
     "attack": (
         "moreaugrad attack cat.png --method smoothgrad --epsilon 3",
         "moreaugrad attack cat.png --steps 3 --derivative frozen --quality fast",
@@ -101,7 +107,7 @@ def add_command(name: str, command: Callable[..., Any]) -> None:
     app.command(name, epilog=examples)(expand_options(command))
 
 
-for each in (explain, compare, demo, bulk, report, attack, robustness, certify, methods, models):
+for each in (explain, compare, demo, serve, bulk, report, attack, robustness, certify, methods, models):
     add_command(each.__name__, each)
 app.add_typer(train.app, name="train")
 add_command("train-mask", train.train_mask)

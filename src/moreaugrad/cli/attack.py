@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -31,21 +30,16 @@ from moreaugrad.cli.options import (
 )
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.methods import QUALITY
-from moreaugrad.metrics import METRICS
 
 if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
-    from moreaugrad.attacks.base import Attack
     from moreaugrad.cli.report import Findings
-    from moreaugrad.methods.base import Method
     from moreaugrad.models.classifier import Classifier
+    from moreaugrad.studies.trial import Trial
 
 NAMES = ", ".join(name for name, each in ATTACKS.items() if "weights" not in each.flags)  # those that change images
-SHOWN = ("normalised_distance", "topk_intersection", "ssim", "cosine", "spearman", "centre_shift")
-QUICK = "implicit:5x16"  # a quarter of the cost of the method's own derivative
-
 BUDGET = QUALITY["balanced"]  # gradients of a judged map
 
 AttackBudget = Annotated[int, typer.Option(help="Gradients of a map inside the attack.", rich_help_panel=ACCURACY)]
@@ -72,7 +66,7 @@ class AttackOptions:
         "Of MoreauGrad maps: implicit, covariance, unrolled or frozen, also with sizes.",
         "--derivative",
         "--grad-mode",
-        shown=QUICK,
+        shown="implicit:5x16",
     )
     budget: int | None = option(
         "Gradients of a map that is judged, for methods that have a choice.",
@@ -139,7 +133,7 @@ def check_attack(method: str, typed: AttackOptions, options: Mapping[str, Any]) 
     from moreaugrad.models.classifier import CentreCrop, Classifier
 
     if not isinstance(options.get("target_image"), str):  # a picture needs the preprocessing of the model
-        make_attack_and_judges(Classifier(nn.Identity(), CentreCrop(), "none"), method, typed, options)
+        make_trial(Classifier(nn.Identity(), CentreCrop(), "none"), method, typed, options)
 
 
 def attack_picture(
@@ -155,63 +149,50 @@ def attack_picture(
     """Attack the map of one picture, and compare the maps before and after with fresh noise, the same for both."""
     from moreaugrad.cli.attack_report import describe, draw
 
-    attacker, judge, second = make_attack_and_judges(classifier, method, typed, options)
+    trial = make_trial(classifier, method, typed, options)
     chosen = class_number(target, classifier)
     # another layout in memory is rounded differently, which would look like a change
     x = classifier.preprocess(picture)[None].contiguous()
     began = perf_counter()
     with terminal.bar(f"{typed.attack} on {method}") as watch:
-        found = attacker.perturb(x, chosen, callback=watch)
+        found = trial.attack(x, chosen, watch)
     attacked = perf_counter()
-    before, after, other = (each.explain(at, found.target) for each, at in ((judge, x), (judge, found.x), (second, x)))
+    maps = trial.judge_maps(x, found)
     seconds = {"attack": round(attacked - began, 3), "maps": round(perf_counter() - attacked, 3)}
-    facts = describe_attack(classifier, method, typed, attacker, judge)
+    facts = describe_attack(classifier, method, typed, trial)
     facts |= describe_result(classifier, typed.attack, x, found)
-    facts |= {"metrics": compare_maps(before.map, after.map, other.map), "random_map": judge.random, "seconds": seconds}
-    spent = 0 if before.gradients is None else int(before.gradients)
+    facts |= {"metrics": maps.compare(), "random_map": trial.judge.random, "seconds": seconds}
+    spent = 0 if maps.before.gradients is None else int(maps.before.gradients)
     facts |= {"gradients": {"attack": int(found.gradients), "map": spent}}
-    return facts, describe, partial(draw, model=classifier, x=x, attacked=found.x, maps=(before.map[0], after.map[0]))
+    return (
+        facts,
+        describe,
+        partial(draw, model=classifier, x=x, attacked=found.x, maps=(maps.before.map[0], maps.after.map[0])),
+    )
 
 
-def make_attack_and_judges(
-    classifier: Classifier, method: str, typed: AttackOptions, options: Mapping[str, Any]
-) -> tuple[Attack, Method, Method]:
-    """The attack on the method, and the method with two other seeds: the judge, and a second one."""
+def make_trial(classifier: Classifier, method: str, typed: AttackOptions, options: Mapping[str, Any]) -> Trial:
+    """The attack on the method, and the method with two other seeds."""
     from moreaugrad.data.images import read_image
     from moreaugrad.model.prepared import prepare
-    from moreaugrad.studies.setup import BudgetedMethod, assign_options, make_attack
+    from moreaugrad.studies.setup import BudgetedMethod, assign_options
+    from moreaugrad.studies.trial import Trial
 
     given, ready = dict(options), prepare(classifier)
     if isinstance(given.get("target_image"), str):
         given["target_image"] = classifier.preprocess(read_image(given["target_image"]))[None]
     of_methods, of_attacks = assign_options(given, [method], [typed.attack])
     budgeted = BudgetedMethod(method, typed.judged_budget, typed.attack_budget, typed.seed, of_methods[method])
-    if typed.derivative is not None and not budgeted.has_modes:
-        raise ValueError(f"derivative must be left out: {method} has only one, got {typed.derivative!r}")
-    attacked = budgeted.make_attacked(ready, (typed.derivative or QUICK) if budgeted.has_modes else None)
-    made = make_attack(typed.attack, attacked, typed.epsilon, typed.norm, typed.seed, of_attacks[typed.attack])
-    return made, budgeted.make_judge(ready), budgeted.make_judge(ready, second=True)
+    given = {"derivative": typed.derivative, "epsilon": typed.epsilon, "norm": typed.norm}
+    return Trial.of(ready, budgeted, typed.attack, options=of_attacks[typed.attack], **given)
 
 
-def compare_maps(before: Tensor, after: Tensor, other: Tensor) -> dict[str, dict[str, Any]]:
-    """Metrics of the map after the attack, and of one with another seed; NaN for those that need larger maps."""
-    found: dict[str, dict[str, Any]] = {}
-    for name in SHOWN:
-        try:
-            values = [float(METRICS[name](before, each)) for each in (after, other)]
-        except ValueError:  # too small for a window
-            values = [math.nan, math.nan]
-        found[name] = {"attacked": values[0], "two_seeds": values[1], "more_robust": METRICS[name].direction}
-    return found
-
-
-def describe_attack(
-    classifier: Classifier, method: str, typed: AttackOptions, attacker: Attack, judge: Method
-) -> dict[str, Any]:
+def describe_attack(classifier: Classifier, method: str, typed: AttackOptions, trial: Trial) -> dict[str, Any]:
     """Who attacked what, and with which options and seeds."""
     from moreaugrad.methods.options import describe_options, versions
     from moreaugrad.studies.setup import ATTACKED, JUDGE, SECOND, START, needs_derivative
 
+    attacker, judge = trial.attacker, trial.judge
     slope = getattr(attacker.attacked, "slope", None)
     streams = {"attacked_map": ATTACKED, "judge": JUDGE, "second_judge": SECOND, "attack": START}
     options = {"judge": describe_options(judge), "attacked_method": describe_options(attacker.attacked)}

@@ -301,7 +301,8 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
             baselines: what the inputs are compared with, for the methods that compare.
             internal_batch_size: most rows in one call of the network.
             show_progress: whether to draw a progress bar; None: where somebody watches, after two seconds.
-            callback: called with (step, total, what is known so far).
+            callback: called with (step, total, what is known so far): a dictionary, in which "map" may be a function
+                that makes the map so far.
             seeds: one for each image instead of the method's own, so that errors of different maps are independent.
                 Each map is then what the image alone has with its seed.
             statistics: whether `found.statistics` is kept, where the method takes one. The map is the same without,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -48,7 +49,7 @@ class AtInput:
             some = problem if len(who) == len(problem.x) else problem.take(who)
             values[who] += self._add_draw(some, delta[who], sums, who, draw, size) * size
             spent[who] += size
-            watch(draw + 1, len(sizes), {})
+            watch(draw + 1, len(sizes), {"map": partial(_map_so_far, problem, sums)})
             who = self._unknown(some, sums, who)
             if not len(who):
                 break
@@ -85,6 +86,12 @@ class AtInput:
         dense, error = read_statistic(problem.statistic, mine.mean), mine.error(problem.statistic)
         found, _, of_map = problem.threshold.thresholded(dense, error)
         return who[~(relative_error(found, cast(Tensor, of_map)) <= self.relative_error)]
+
+
+def _map_so_far(problem: Envelope, sums: MomentSums) -> Images:
+    """What the map would be without further draws."""
+    dense = read_statistic(problem.statistic, sums.mean)
+    return dense if problem.threshold is None else problem.threshold.thresholded(dense, None)[0]
 
 
 def split_draws(samples: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import torch
@@ -101,7 +102,8 @@ class DualAveraging:
         whole, who, state = problem, everyone, self.init(problem)
         for t in range(plan.steps):
             state = self.step(problem, state, t, plan)
-            watch(t + 1, plan.steps + plan.kept, {"residual": state.usual})
+            known = {"residual": state.usual, "map": partial(self._map_so_far, problem, state)}
+            watch(t + 1, plan.steps + plan.kept, known)
             if self.relative_error is not None and t > plan.warm and t % LOOK == 0 and t + 1 < plan.steps:
                 done = self._known(problem, state)
                 if bool(done.any()):
@@ -207,6 +209,13 @@ class DualAveraging:
         delta = problem.prox(u, eta)
         error = problem.error_of_map(state.error, delta, eta)
         return relative_error(problem.map(delta), error) <= self.relative_error
+
+    def _map_so_far(self, problem: Envelope, state: State) -> Images:
+        """What the map would be without further steps."""
+        if problem.threshold is not None and state.moments is not None:
+            return problem.threshold.thresholded(read_statistic(problem.statistic, state.moments.mean), None)[0]
+        u = self._answer(problem, state)
+        return problem.map(problem.prox(u, problem.weight(u)))
 
     def _answer(self, problem: Envelope, state: State) -> Images:
         """-rho times the mean gradient; where the score is stiff that amplifies the error of the points it was

@@ -1,0 +1,292 @@
+"""The routes of the page, of its files, and of the JSON API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from moreaugrad.app.guard import LOOPBACK, Application, Guard
+from moreaugrad.app.jobs import MOST_WAITING, OVER, RUNNING, WAITING, Job, JobQueue
+from moreaugrad.app.models import Menu, describe_methods
+from moreaugrad.app.openapi import describe_api
+from moreaugrad.app.photos import MOST_BYTES, MOST_PIXELS, PhotoStore, encode, make_thumbnail
+from moreaugrad.app.refusal import Refusal
+from moreaugrad.app.tasks import read_task
+from moreaugrad.methods import PRESETS, QUALITY
+from moreaugrad.model import STATISTICS
+
+MOST_JSON, PATIENCE = 65_536, 30.0  # bytes of a request's JSON; seconds that sending a request may take
+LOOK, BEAT = 0.1, 0.4  # seconds between two looks at a job, and between two words that it is alive
+STATIC = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True)
+class Studio:
+    """What the server has: networks, photos, and jobs.
+
+    Args:
+        menu: the networks.
+        photos: the examples, and what visitors sent.
+        read_only: whether visitors may look at examples only.
+    """
+
+    menu: Menu
+    photos: PhotoStore = field(default_factory=PhotoStore)
+    jobs: JobQueue = field(default_factory=JobQueue)
+    read_only: bool = False
+
+    def about(self) -> dict[str, Any]:
+        """What the page offers."""
+        examples = self.photos.examples.items()
+        return {
+            "version": version("moreaugrad"),
+            "read_only": self.read_only,
+            "models": self.menu.describe(),
+            "methods": describe_methods(),
+            "qualities": [{"name": name, "gradients": gradients} for name, gradients in QUALITY.items()],
+            "statistics": [{"name": name, "summary": each.summary} for name, each in STATISTICS.items()],
+            "presets": [{"name": name, "options": dict(options)} for name, options in PRESETS.items()],
+            "examples": [
+                {"id": key, "name": each.name, "width": each.width, "height": each.height} for key, each in examples
+            ],
+            "limits": {"bytes": MOST_BYTES, "pixels": MOST_PIXELS, "waiting": MOST_WAITING},
+            "docs": None,
+        }
+
+    def warm_up(self) -> None:
+        """Explain the first example, as the page asks for it first."""
+        first = next(iter(self.photos.examples))
+        task = read_task({"photo": first}, self.photos[first], self.menu)
+        self.jobs.add(Job(task.run, task.same))
+
+    def start(self, body: Mapping[str, Any]) -> Job:
+        """A job for a request, in the line."""
+        photo = self.photos[body.get("photo")]
+        if self.read_only and not photo.example:
+            raise Refusal(403, "this server shows its own examples only")
+        task = read_task(body, photo, self.menu)
+        return self.jobs.add(Job(task.run, task.same))
+
+
+@dataclass(frozen=True)
+class Api:
+    """What answers each address."""
+
+    studio: Studio
+    about: Mapping[str, Any]
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self.page),
+            Route("/static/{name}", self.static),
+            Route("/api/about", self.tell_about),
+            Route("/api/openapi.json", self.openapi),
+            Route("/api/models/{name:path}/classes", self.classes),
+            Route("/api/photos", self.add_photo, methods=["POST"]),
+            Route("/api/photos/{key}/crop", self.crop),
+            Route("/api/photos/{key}/thumbnail", self.thumbnail),
+            Route("/api/jobs", self.add_job, methods=["POST"]),
+            Route("/api/jobs/{key}", self.show_job),
+            Route("/api/jobs/{key}", self.stop_job, methods=["DELETE"]),
+            Route("/api/jobs/{key}/events", self.events),
+            Route("/api/jobs/{key}/{name}", self.result_file),
+        ]
+
+    async def page(self, request: Request) -> Response:
+        return _read_static("page.html")
+
+    async def static(self, request: Request) -> Response:
+        return _read_static(request.path_params["name"])
+
+    async def tell_about(self, request: Request) -> Response:
+        return JSONResponse(self.about)
+
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse(describe_api(version("moreaugrad")))
+
+    async def classes(self, request: Request) -> Response:
+        return JSONResponse({"classes": self.studio.menu[request.path_params["name"]].labels})
+
+    async def add_photo(self, request: Request) -> Response:
+        if self.studio.read_only:
+            raise Refusal(403, "this server takes no photos; choose one of its examples")
+        data = await _read_photo(request)
+        key, photo = await run_in_threadpool(self.studio.photos.add, data)
+        return JSONResponse({"id": key, "width": photo.width, "height": photo.height}, 201)
+
+    async def crop(self, request: Request) -> Response:
+        photo = self.studio.photos[request.path_params["key"]]
+        classifier = self.studio.menu[request.query_params.get("model")]
+        return _picture(await run_in_threadpool(lambda: encode(classifier.crop(photo.decode()))), "image/png")
+
+    async def thumbnail(self, request: Request) -> Response:
+        photo = self.studio.photos[request.path_params["key"]]
+        return _picture(await run_in_threadpool(lambda: make_thumbnail(photo.decode())), "image/jpeg")
+
+    async def add_job(self, request: Request) -> Response:
+        body = await _read_json(request)
+        job = await run_in_threadpool(self.studio.start, body)
+        return JSONResponse({"id": job.key}, 201)
+
+    async def show_job(self, request: Request) -> Response:
+        job = self._job(request)
+        return JSONResponse({"state": job.state, "result": job.facts, "error": job.error})
+
+    async def stop_job(self, request: Request) -> Response:
+        self._job(request).stop.set()
+        return Response(status_code=204)
+
+    async def events(self, request: Request) -> Response:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        news = tell_news(self.studio.jobs, self._job(request), request)
+        return StreamingResponse(news, media_type="text/event-stream", headers=headers)
+
+    async def result_file(self, request: Request) -> Response:
+        job, name = self._job(request), request.path_params["name"]
+        found = {} if job.result is None else {file.name: file for file in job.result.files.values()}
+        if name not in found:
+            raise Refusal(404, "the job has no such file")
+        content = await run_in_threadpool(found[name].make)
+        headers = {"Cache-Control": "private, max-age=3600"}
+        if "." in name:
+            headers["Content-Disposition"] = f'attachment; filename="{name}"'
+        return Response(content, media_type=found[name].kind, headers=headers)
+
+    def _job(self, request: Request) -> Job:
+        return self.studio.jobs[request.path_params["key"]]
+
+
+def make_app(
+    studio: Studio, hosts: tuple[str, ...] = LOOPBACK, token: str | None = None, any_address: bool = False
+) -> Application:
+    """The whole application, guarded."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        studio.jobs.close()
+
+    handlers: Any = {Refusal: _refuse, HTTPException: _refuse_http, Exception: _fail}
+    routes = Api(studio, studio.about()).routes()
+    return Guard(Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan), hosts, token, any_address)
+
+
+async def tell_news(jobs: JobQueue, job: Job, request: Request) -> AsyncIterator[str]:
+    """Server-sent events until the job is over. Nobody else can see a job: without a listener it stops."""
+    seen, said = 0, time.monotonic()
+    try:
+        while True:
+            over = job.state in OVER
+            fresh, now = job.news_after(seen), time.monotonic()
+            seen = fresh[-1][0] if fresh else seen
+            news = [(name, data) for _, name, data in fresh]
+            if job.state == WAITING and (now - said >= BEAT or not seen):
+                news.append(("waiting", {"ahead": jobs.ahead(job)}))
+            elif job.state == RUNNING and not news and now - said >= BEAT:
+                step = job.progress | {"seconds": round(now - job.began, 2)}
+                news.append(("progress", step))
+            for name, data in news:
+                said = now
+                yield f"event: {name}\ndata: {json.dumps(data)}\n\n"
+            if over:
+                return
+            if await request.is_disconnected():
+                return
+            await asyncio.sleep(LOOK)
+    finally:
+        if job.state not in OVER:
+            job.stop.set()
+
+
+def _read_static(name: str) -> Response:
+    """A file of the page, by its name alone."""
+    kind = STATIC.get(name[name.rfind(".") :]) if "." in name else None
+    file = files("moreaugrad.app") / "static" / name
+    if kind is None or "/" in name or "\\" in name or not file.is_file():
+        raise Refusal(404, "there is no such file")
+    return Response(file.read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+def _picture(content: bytes, kind: str) -> Response:
+    return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
+
+
+async def _read_photo(request: Request) -> bytes:
+    """The bytes of a photo: the body itself, or the one file of a form."""
+    if request.headers.get("content-type", "").startswith("multipart/form-data"):
+        body = await _read_body(request, MOST_BYTES + 65_536, "a photo")
+        request._body = body  # the form is read from what is there already
+        try:
+            async with request.form(max_files=1, max_fields=4) as form:
+                uploads = [each for each in form.values() if not isinstance(each, str)]
+                if len(uploads) != 1:
+                    raise Refusal(400, f"a form must have one file, got {len(uploads)}")
+                return await uploads[0].read()
+        except HTTPException as error:
+            raise Refusal(400, "a form must have one file, got a damaged one") from error
+    return await _read_body(request, MOST_BYTES, "a photo")
+
+
+async def _read_body(request: Request, most: int, what: str) -> bytes:
+    """The body, of at most so many bytes, within `PATIENCE`."""
+    sentence = f"{what} must have at most {most / 1e6:.3g} MB"
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > most:
+        raise Refusal(413, f"{sentence}, got {int(length) / 1e6:.3g} MB", {"Connection": "close"})
+    found = bytearray()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for piece in request.stream():
+                found += piece
+                if len(found) > most:
+                    raise Refusal(413, f"{sentence}, got more", {"Connection": "close"})
+    except TimeoutError:
+        raise Refusal(408, f"a request must be sent within {PATIENCE:g} s", {"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise Refusal(400, "the request ended too soon") from None
+    return bytes(found)
+
+
+async def _read_json(request: Request) -> Mapping[str, Any]:
+    body = await _read_body(request, MOST_JSON, "JSON")
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Refusal(400, "the body must be JSON, got something else") from None
+    if not isinstance(found, dict):
+        raise Refusal(400, f"the body must be a JSON object, got {type(found).__name__}")
+    return found
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return JSONResponse({"error": str(error)}, error.status, error.headers)
+
+
+async def _refuse_http(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    words = {404: "there is nothing at this address", 405: "this address does not take that method"}
+    return JSONResponse({"error": words.get(status, "the request cannot be served")}, status)
+
+
+async def _fail(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": "something went wrong in the server; its terminal says more"}, 500)
