@@ -28,6 +28,7 @@ SMALL = {
     "bulk": "--small 0 --photos 1 --maps 4 --rows 100",
     "bulk_gpu": "--images 2 --engine 2 --budget 16 --precision float32 --model lipschitz_cifar10",
     "bulk_kills": "--files 8 --local 1 --ray 0",
+    "page": "--visitors 2 --seconds 5 --uploads 20 --model lipschitz_cifar10",
     "vote_violations": "--attempts 100 --repetitions 50",
 }
 DATA = {

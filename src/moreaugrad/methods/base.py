@@ -279,7 +279,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
         answers = [_captum_answer(inputs, each, return_convergence_delta) for each in found]
         return answers if self.several is not None else answers[0]
 
-    def explain(
+    def explain(  # noqa: PLR0913
         self,
         inputs: Inputs,
         target: Target = None,
