@@ -21,6 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -228,12 +229,10 @@ def measure_visitors(server: Server, model: str, visitors: int, seconds: float) 
         while not done.wait(1):
             memory.append(server.megabytes)
 
-    threads = [threading.Thread(target=visit, args=(number,)) for number in range(visitors)]
     watcher = threading.Thread(target=look)
-    for each in (*threads, watcher):
-        each.start()
-    for each in threads:
-        each.join()
+    watcher.start()
+    with ThreadPoolExecutor(visitors) as pool:
+        list(pool.map(visit, range(visitors)))
     done.set()
     watcher.join()
     third = max(1, len(memory) // 3)
