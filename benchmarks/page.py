@@ -235,8 +235,6 @@ def measure_visitors(server: Server, model: str, visitors: int, seconds: float) 
         list(pool.map(visit, range(visitors)))
     done.set()
     watcher.join()
-    third = max(1, len(memory) // 3)
-    early, late = statistics.median(memory[third : 2 * third]), statistics.median(memory[-third:])
     return {
         "visitors": visitors,
         "maps": len(waits),
@@ -245,8 +243,15 @@ def measure_visitors(server: Server, model: str, visitors: int, seconds: float) 
         "seconds_most": max(waits),
         "own_maps": compare_maps(model, photos, last),
         "compared": len(last),
-        "megabytes": {"second_third": early, "last_third": late, "growth": late / early - 1},
+        "megabytes": describe_memory(memory),
     }
+
+
+def describe_memory(megabytes: list[float]) -> dict[str, float]:
+    """Whether memory grows once every visitor has been served."""
+    third = max(1, len(megabytes) // 3)
+    early, late = statistics.median(megabytes[third : 2 * third]), statistics.median(megabytes[-third:])
+    return {"second_third": early, "last_third": late, "growth": late / early - 1}
 
 
 def draw_photos(count: int) -> list[Image.Image]:

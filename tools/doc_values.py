@@ -246,7 +246,7 @@ VOTED = {  # columns of the table of votes: the map, and which of its numbers
 
 
 COARSE, FINE = "8 x 8 groups, tau 15 %, 15 %", "16 x 16 groups, tau 15 %, 15 %"
-VOTED_CIFAR = ("lipschitz_25", "lipschitz_50", "lipschitz_100", "resnet18_25")
+VOTED_CIFAR = ("lipschitz_25", "lipschitz_50", "lipschitz_100", "resnet18_25", "resnet18_noise25")
 VOTED_PHOTOS = ("photos_25", "photos_50")
 
 
@@ -288,7 +288,8 @@ def voted_row(found: Any) -> list[str]:
         values = [table[name][f"{share:g}"][key] for share in found["shares"]]
         cells.append(" / ".join(f"{value:.{3 if key == 'cosine' else 2}f}" for value in values))
     gradients = " or ".join(f"{each:,}" for each in found["samples"])
-    return [f"`{found['network']}`", f"{found['sigma']:g}", f"{found['images']} by {gradients}", *cells]
+    noisy = ", trained under noise" if "noise" in found["case"] else ""
+    return [f"`{found['network']}`{noisy}", f"{found['sigma']:g}", f"{found['images']} by {gradients}", *cells]
 
 
 def photo_row(found: Any) -> list[str]:
