@@ -237,18 +237,23 @@ def test_the_paper_s_units_halve_how_far_the_same_attack_gets():
 
 
 def test_on_whole_photos_in_the_paper_s_units_maps_move_about_as_far_as_published():
-    """The published values are good to a couple of hundredths."""
-    mean, low, high = in_units("curve", "imagenet", side=224)
-    assert low - 0.03 < published("imagenet")["moreau", 10] < high + 0.03
-    assert mean < published("imagenet")["moreau", 10]
+    printed = {norm: published("imagenet")["moreau", norm] for norm in (1, 3, 10, 20)}
+    for norm in (1, 3):
+        _, low, high = in_units("curve", "imagenet", norm=norm)
+        assert low < printed[norm] < high
+    for norm in (10, 20):
+        assert printed[norm] - 0.07 < in_units("curve", "imagenet", norm=norm)[0] < printed[norm]
 
 
-def test_on_tiny_imagenet_less_than_twice_as_far_is_left_of_a_large_gap():
-    mean, low, _ = in_units("curve", "tiny_imagenet")
-    printed = published("tiny_imagenet")["moreau", 10]
-    assert printed < low < mean < 2 * printed
+def test_on_tiny_imagenet_the_curves_begin_together_and_ours_rises_faster():
+    for method, norms in (("moreau", (3, 10, 20)), ("sparse_moreau", (3,))):
+        printed = published("tiny_imagenet")
+        _, low, high = in_units("curve", "tiny_imagenet", method, 1)
+        assert low < printed[method, 1] < high
+        assert all(in_units("curve", "tiny_imagenet", method, norm)[1] > printed[method, norm] for norm in norms)
+    gap = in_units("curve", "tiny_imagenet")[0] - printed["moreau", 10]
     full = interval("tiny_imagenet", "moreau", 10, "normalised_distance_signed", file="robustness.csv")[0]
-    assert mean - printed < 0.2 * (full - printed)
+    assert gap < 0.2 * (full - printed["moreau", 10])
 
 
 def test_with_converted_norms_the_full_protocol_meets_the_published_curve_on_photos():
@@ -346,20 +351,34 @@ def robust_preset(dataset, measure, norm="", other="sparse_moreau"):
 
 
 @pytest.mark.parametrize("dataset", FRONTIER)
-def test_noise_is_the_strongest_lever_then_the_statistic_and_rho_helps_nowhere(dataset):
+def test_noise_is_the_strongest_lever_then_the_statistic(dataset):
     small, large = FRONTIER[dataset]
     quiet, loud = (moved(dataset, large, "mean", noise) for noise in ("0.1", "0.2"))
     rms = moved(dataset, large, "rms", "0.2")
     assert quiet - loud > loud - rms > 0
     assert (moved(dataset, large, "rms", "0.1") < 0.95 * quiet) is (dataset == "imagenet")
+    if dataset == "cifar10":
+        where = {
+            "dataset": dataset,
+            "statistic": "rms",
+            "method": "statistics",
+            "rho": "0",
+            "share": "0.1",
+            "epsilon": large,
+        }
+        levels = {noise: RESULTS.one("frontier.csv", where | {"noise": noise}) for noise in ("0.2", "0.3", "0.4")}
+        for name in ("moved", "insertion"):
+            values = [float(line[name]) for line in levels.values()]
+            assert values == sorted(values, reverse=True)
+        return
     for norm in (small, large):
-        assert moved(dataset, norm, "mean", "0.1", "1") > 0.99 * moved(dataset, norm, "mean", "0.1")
+        assert moved(dataset, norm, "mean", "0.1", "1") > 1.1 * moved(dataset, norm, "mean", "0.1")
 
 
 @pytest.mark.parametrize("dataset", FRONTIER)
 def test_the_robust_preset_is_moved_less_far_inserts_no_worse_and_deletes_worse(dataset):
     for norm in FRONTIER[dataset]:
-        assert robust_preset(dataset, "ratio", norm)[0] < (0.7 if dataset == "imagenet" else 0.55)
+        assert robust_preset(dataset, "ratio", norm)[0] < (0.7 if dataset == "imagenet" else 0.6)
         over_sparsified = robust_preset(dataset, "ratio", norm, "sparsified_smoothgrad")
         assert over_sparsified[0] < 1 or (dataset, norm) == ("imagenet", "1.71429")
         assert over_sparsified[1] < 1
@@ -371,10 +390,10 @@ def test_the_robust_preset_is_moved_less_far_inserts_no_worse_and_deletes_worse(
     assert (low > 0) is (dataset == "imagenet")
 
 
-def test_the_slope_of_the_mean_square_is_better_where_the_network_has_kinks():
-    for dataset, norms in FRONTIER.items():
+def test_the_slope_of_the_mean_square_is_better_but_for_the_largest_norm_on_cifar10():
+    for dataset, norms in (FRONTIER | {"cifar10": ("0.3", "1", "3")}).items():
         for norm in norms:
             where = {"dataset": dataset, "epsilon": norm, "method": "sparsified_smoothgrad", "share": "0.1"}
             line = RESULTS.one("frontier_attacks.csv", where)
             gain = float(line["reached_square"]) / float(line["reached_relaxed"])
-            assert (gain < 1.01) if dataset == "cifar10" else (gain > 1.05)
+            assert (gain > 1.05) is ((dataset, norm) != ("cifar10", "3"))

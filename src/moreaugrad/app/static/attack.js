@@ -77,8 +77,7 @@ export class AttackTab {
       fetchBytes(result.files.after).then(decodeMap),
       fetchPicture(result.files.photo),
     ]);
-    const never = this.store.about.methods.find(({ name }) => name === result.method)?.signed === false;
-    const signed = !never;
+    const signed = [before, after].some(({ exact }) => exact.some((value) => value < 0));
     const pixels = before.height * before.width;
     const difference = { ...before, exact: after.exact.map((value, entry) => value - (before.exact[entry] ?? 0)) };
     const planes = [before, after].map(({ exact }) => sumChannels(exact, pixels, signed));

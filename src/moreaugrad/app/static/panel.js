@@ -22,7 +22,8 @@ export const tellBusy = (seconds, attempt) =>
 
 /** @param {Progress} progress */
 export function tellProgress({ step, total, seconds }) {
-  return total > 0 ? `step ${step} of ${total}, ${duration(seconds)}` : `step ${step}, ${duration(seconds)}`;
+  const steps = total > 0 ? `step ${step} of ${total}, ` : step > 0 ? `step ${step}, ` : "";
+  return steps + duration(seconds);
 }
 
 /**

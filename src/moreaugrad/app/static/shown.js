@@ -70,7 +70,10 @@ export class ShownMap {
     button("zoom-in").addEventListener("click", () => stage.zoom(1.5));
     button("zoom-out").addEventListener("click", () => stage.zoom(1 / 1.5));
     button("zoom-reset").addEventListener("click", () => stage.showAll());
-    button("solve-again").addEventListener("click", solveAgain);
+    button("solve-again").addEventListener("click", () => {
+      solveAgain();
+      input("share").focus(); // the button goes away, and would take the focus along
+    });
   }
 
   /** The slider is logarithmic: equal steps are equal factors. */
@@ -187,6 +190,11 @@ export class ShownMap {
     if (share !== null && Math.abs(this.#readShare() - share) > 1e-3 * share) slider.value = String(Math.log10(share));
     box("share-value").textContent = share === null ? "" : percent(share);
     slider.setAttribute("aria-valuetext", share === null ? "not known yet" : percent(share));
+    if (this.#preview) { // it has the share that the server solves
+      button("solve-again").hidden = true;
+      box("share-note").textContent = "";
+      return;
+    }
     const solved = this.#shown?.solved ?? true;
     const asked = share !== null && map !== null && !map.isSolved(share);
     button("solve-again").hidden = !(asked && map.canSolve);
