@@ -83,6 +83,7 @@ format: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+	tools/check_scripts.sh
 
 imports: $(READY)
 	$(BIN)/lint-imports
