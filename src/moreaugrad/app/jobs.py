@@ -57,7 +57,7 @@ class Job:
         same: equal for jobs with equal results; None where there is no other.
     """
 
-    work: Callable[[Job], JobResult]
+    work: Callable[[Job], JobResult] | None
     same: object = None
     key: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     state: str = WAITING
@@ -172,6 +172,7 @@ class JobQueue:
         try:
             job.check()
             known = self._find_same(job)
+            assert job.work is not None
             job.end(DONE, job.work(job) if known is None else known)
         except Stopped:
             job.end(STOPPED)
@@ -181,6 +182,8 @@ class JobQueue:
             log.debug("a job failed", exc_info=True)
             hidden = isinstance(error, OSError)  # its text may have a path
             job.end(FAILED, error="the server could not read a file that it needs" if hidden else describe_error(error))
+        finally:
+            job.work = None  # it holds the photo
 
     def _find_same(self, job: Job) -> JobResult | None:
         """The result of an equal job, with its news."""

@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -105,7 +105,8 @@ def explain(task: Task, job: Job) -> JobResult:
     seconds = time.monotonic() - began
     dense = _dense(explainer, found)
     photo = explainer.read(task.photo.decode())[1]
-    found = with_photos(Explanation(**(vars(found) | {"moments": None})).cpu(), (photo,))
+    # a result is kept for a while, and must not keep a large picture
+    found = with_photos(replace(found, moments=None).cpu(), (replace(photo, read=None),))
     facts = _head(task, found) | {"seconds": round(seconds, 2), "solved_share": _share(explainer)}
     facts |= {"known": describe_known(found, explainer.method.random)}
     given = dict(task.asked)

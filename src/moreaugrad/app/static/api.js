@@ -44,7 +44,8 @@ async function readSentence(answer) {
   } catch {
     // a proxy in between answers with a page of its own
   }
-  if (answer.status === 401) return "This page may not use the server. Open it with the address that the server printed.";
+  if (answer.status === 401)
+    return "This page may not use the server. Open it with the address that the server printed.";
   return `The server refused the request (status ${answer.status}).`;
 }
 

@@ -27,7 +27,10 @@ export class AttackTab {
     this.store = store;
     this.subject = subject;
     const methods = store.about.methods.filter(({ attackable }) => attackable);
-    fillMenu(select("attack-method"), methods.map(({ name }) => ({ value: name, text: titleOfMethod(name) })));
+    fillMenu(
+      select("attack-method"),
+      methods.map(({ name }) => ({ value: name, text: titleOfMethod(name) })),
+    );
     const follow = () => {
       if (store.method.attackable) select("attack-method").value = store.method.name;
     };
@@ -53,14 +56,20 @@ export class AttackTab {
     const epsilon = Number(input("attack-epsilon").value);
     const steps = Number(input("attack-steps").value);
     if (!(epsilon > 0)) return tell("The strength must be a number above zero.");
-    if (!(Number.isInteger(steps) && steps >= 1)) return tell("The number of steps must be a whole number of at least 1.");
+    if (!(Number.isInteger(steps) && steps >= 1))
+      return tell("The number of steps must be a whole number of at least 1.");
     const { about, values } = this.store;
     const method = about.methods.find(({ name }) => name === select("attack-method").value);
     if (!method) return tell("Choose a method first.");
     /** @type {AttackRequest} */
     const request = {
-      kind: "attack", photo, model: values.model, method: method.name, target: this.subject.target,
-      options: optionsOf(about, values, method), attack: { epsilon, steps },
+      kind: "attack",
+      photo,
+      model: values.model,
+      method: method.name,
+      target: this.subject.target,
+      options: optionsOf(about, values, method),
+      attack: { epsilon, steps },
     };
     box("attack-result").hidden = true;
     await this.#panel.runOne(request, (result) => this.#show(result, crop));
@@ -86,11 +95,16 @@ export class AttackTab {
     if (crop) this.#tiles.add("Photo").show(crop);
     this.#tiles.add("Attacked photo").show(attacked);
     for (const [title, file] of /** @type {const} */ ([
-      ["Map before", before], ["Map after", after], ["Difference", difference],
+      ["Map before", before],
+      ["Map after", after],
+      ["Difference", difference],
     ])) {
       const centred = signed || file === difference;
       const canvas = makeCanvas(file.width, file.height);
-      const look = /** @type {import("./draw.js").Look} */ ({ colours: centred ? "red-blue" : "inferno", signed: centred });
+      const look = /** @type {import("./draw.js").Look} */ ({
+        colours: centred ? "red-blue" : "inferno",
+        signed: centred,
+      });
       paintPlane(canvas, sumChannels(file.exact, pixels, centred), file.width, full, look);
       const tile = this.#tiles.add(title);
       tile.read = ({ row, column }) => readValues(file, file.exact, row, column);
@@ -103,14 +117,19 @@ export class AttackTab {
   /** @param {AttackResult} result */
   #tell(result) {
     box("attack-sentence").textContent = result.sentence;
-    box("attack-facts").textContent = [
-      `${titleOfMethod(result.method)} for ${nameClass(result.label, result.target)}`,
-      result.same_class ? "the network still says the same class" : "the network now says another class",
-      `change of length ${digits(result.epsilon)} (${result.norm})`,
-      result.change_8bit === null || result.largest_change_8bit === null ? ""
-        : `${digits(result.change_8bit)} in pixel steps of 1/255 over the whole photo, at most ${digits(result.largest_change_8bit)} in one place`,
-      tellCost(result),
-    ].filter(Boolean).join("; ") + ".";
+    box("attack-facts").textContent =
+      [
+        `${titleOfMethod(result.method)} for ${nameClass(result.label, result.target)}`,
+        result.same_class ? "the network still says the same class" : "the network now says another class",
+        `change of length ${digits(result.epsilon)} (${result.norm})`,
+        result.change_8bit === null || result.largest_change_8bit === null
+          ? ""
+          : `${digits(result.change_8bit)} in pixel steps of 1/255 over the whole photo, ` +
+            `at most ${digits(result.largest_change_8bit)} in one place`,
+        tellCost(result),
+      ]
+        .filter(Boolean)
+        .join("; ") + ".";
     const body = box("attack-metrics");
     body.replaceChildren();
     for (const metric of result.metrics) {

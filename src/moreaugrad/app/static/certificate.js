@@ -20,7 +20,10 @@ import { capitalise, counted, digits, duration, nameClass, percent, thousands } 
 const STAYS = [0x35, 0xe0, 0xc8];
 const OPEN = [0xd9, 0x7a, 0x1e];
 
-/** @typedef {{result: CertifyResult, map: MapFile, radius: MapFile, backdrop: HTMLCanvasElement | null, tile: Tile}} Certified */
+/**
+ * @typedef {{result: CertifyResult, map: MapFile, radius: MapFile, backdrop: HTMLCanvasElement | null,
+ *   tile: Tile}} Certified
+ */
 
 export class CertificateTab {
   #panel = new JobPanel("certify");
@@ -57,11 +60,15 @@ export class CertificateTab {
     const samples = Number(input("certify-samples").value);
     const share = Number(input("certify-share").value) / 100;
     if (!(sigma > 0)) return tell("The noise must be a number above zero.");
-    if (!(Number.isInteger(samples) && samples >= 1)) return tell("The number of samples must be a whole number of at least 1.");
+    if (!(Number.isInteger(samples) && samples >= 1))
+      return tell("The number of samples must be a whole number of at least 1.");
     if (!(share > 0 && share <= 1)) return tell("The share must be above 0 and at most 100 %.");
     /** @type {CertifyRequest} */
     const request = {
-      kind: "certify", photo, model: this.store.values.model, target: this.subject.target,
+      kind: "certify",
+      photo,
+      model: this.store.values.model,
+      target: this.subject.target,
       certify: { sigma, samples, sparsity: Number(share.toPrecision(6)) },
     };
     box("certify-result").hidden = true;
@@ -91,13 +98,16 @@ export class CertificateTab {
     if (crop) this.#tiles.add("Photo").show(crop);
 
     box("certify-sentence").textContent = result.sentence;
-    box("certify-facts").textContent = [
-      `for ${nameClass(result.label, result.target)}`,
-      `noise ${digits(result.sigma)}`,
-      counted(result.samples, "sample"),
-      `holds with probability ${digits(100 * (1 - result.alpha))} % over the noise`,
-      duration(result.seconds),
-    ].map((part, place) => (place === 0 ? capitalise(part) : part)).join("; ") + ".";
+    box("certify-facts").textContent =
+      [
+        `for ${nameClass(result.label, result.target)}`,
+        `noise ${digits(result.sigma)}`,
+        counted(result.samples, "sample"),
+        `holds with probability ${digits(100 * (1 - result.alpha))} % over the noise`,
+        duration(result.seconds),
+      ]
+        .map((part, place) => (place === 0 ? capitalise(part) : part))
+        .join("; ") + ".";
     find("certify-json", HTMLAnchorElement).href = result.files.json;
     // Place 0 of the slider is no change at all; the others are the epsilons of the server.
     input("certify-epsilon").max = String(result.epsilons.length);
@@ -115,11 +125,12 @@ export class CertificateTab {
     input("certify-epsilon").setAttribute("aria-valuetext", `epsilon ${digits(epsilon)}`);
     const stays = place === 0 ? result.active : (result.stays[place - 1] ?? 0);
     const overlap = place === 0 ? 1 : (result.overlap[place - 1] ?? 0);
-    box("certify-counts").textContent = epsilon === 0
-      ? `The map has ${counted(result.active, "entry", "entries")}; without a change all of them stay.`
-      : `For every change of length up to ${digits(epsilon)}: ${thousands(stays)} of ${counted(result.active, "entry", "entries")} ` +
-        `surely stay (${percent(result.active > 0 ? stays / result.active : 0)}); the overlap with the map of any such photo ` +
-        `is at least ${percent(overlap)}.`;
+    box("certify-counts").textContent =
+      epsilon === 0
+        ? `The map has ${counted(result.active, "entry", "entries")}; without a change all of them stay.`
+        : `For every change of length up to ${digits(epsilon)}: ${thousands(stays)} of ` +
+          `${counted(result.active, "entry", "entries")} surely stay ` +
+          `(${percent(result.active > 0 ? stays / result.active : 0)}); the overlap with the map of any such photo is at least ${percent(overlap)}.`;
     tile.show(paintCertified(map, radius, backdrop, epsilon));
   }
 }

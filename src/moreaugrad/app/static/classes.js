@@ -109,11 +109,17 @@ class ClassSearch {
   constructor(store, choose) {
     this.store = store;
     this.choose = choose;
-    this.#field.addEventListener("focus", guarded(() => this.#load()));
-    this.#field.addEventListener("input", guarded(async () => {
-      await this.#load();
-      this.#find();
-    }));
+    this.#field.addEventListener(
+      "focus",
+      guarded(() => this.#load()),
+    );
+    this.#field.addEventListener(
+      "input",
+      guarded(async () => {
+        await this.#load();
+        this.#find();
+      }),
+    );
     this.#field.addEventListener("keydown", (event) => this.#key(event));
     this.#field.addEventListener("blur", () => this.#close());
     this.#list.addEventListener("pointerdown", (event) => event.preventDefault()); // the field keeps the focus
@@ -142,7 +148,9 @@ class ClassSearch {
     this.#loading ??= fetchClasses(model.name).then((names) => {
       if (model.name !== this.store.values.model) return;
       this.#names = names;
-      this.#small = Array.from({ length: model.classes }, (_, number) => nameClass(names?.[number], number).toLowerCase());
+      this.#small = Array.from({ length: model.classes }, (_, number) =>
+        nameClass(names?.[number], number).toLowerCase(),
+      );
     });
     const loading = this.#loading;
     try {
@@ -179,9 +187,12 @@ class ClassSearch {
     }
     this.#open(found.length > 0);
     this.#activate(found.length > 0 ? 0 : -1);
-    box("class-count").textContent = found.length === 0 ? "No class has this name."
-      : found.length > MOST ? `The first ${MOST} of ${thousands(found.length)}; type more to narrow them down.`
-      : `${thousands(found.length)} found.`;
+    box("class-count").textContent =
+      found.length === 0
+        ? "No class has this name."
+        : found.length > MOST
+          ? `The first ${MOST} of ${thousands(found.length)}; type more to narrow them down.`
+          : `${thousands(found.length)} found.`;
   }
 
   /** @param {boolean} open */

@@ -35,7 +35,10 @@ export class CompareTab {
     this.store = store;
     this.subject = subject;
     this.#listMethods();
-    this.#panel.run.addEventListener("click", guarded(() => this.#compare()));
+    this.#panel.run.addEventListener(
+      "click",
+      guarded(() => this.#compare()),
+    );
     this.#panel.stop.addEventListener("click", () => (this.#run.stopped = true));
     subject.listenToRenewal(() => {
       this.#run.stopped = true;
@@ -99,7 +102,10 @@ export class CompareTab {
       const request = this.#request(method, photo, model, target);
       tile.say(`${capitalise(method.summary)}.`, "Computing …");
       try {
-        const outcome = await this.#panel.follow(request, `${titleOfMethod(method.name)} (${place + 1} of ${methods.length}): `);
+        const outcome = await this.#panel.follow(
+          request,
+          `${titleOfMethod(method.name)} (${place + 1} of ${methods.length}): `,
+        );
         if (run !== this.#run) return; // its tiles and buttons are the newer one's now
         if (run.stopped || outcome.state !== "done") break;
         if (outcome.result.kind !== "explain") continue;
@@ -116,7 +122,11 @@ export class CompareTab {
     }
     for (const tile of tiles) if (!tile.picture && !tile.failed) tile.say("Stopped before its turn.");
     this.#panel.showRunning(false);
-    this.#panel.say(finished === methods.length ? `Done: ${counted(finished, "map")}.` : `${finished} of ${counted(methods.length, "map")}.`);
+    this.#panel.say(
+      finished === methods.length
+        ? `Done: ${counted(finished, "map")}.`
+        : `${finished} of ${counted(methods.length, "map")}.`,
+    );
   }
 
   /** @param {Method} method */

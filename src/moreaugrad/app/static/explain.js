@@ -54,7 +54,8 @@ export class ExplainTab {
   /** @param {Set<keyof Settings>} changed */
   #hear(changed) {
     if (changed.has("model")) this.#classes.showModel();
-    if (changed.has("target") && this.store.values.target !== null) this.#classes.setExplained(this.store.values.target);
+    if (changed.has("target") && this.store.values.target !== null)
+      this.#classes.setExplained(this.store.values.target);
     if (SOLVED.some((key) => changed.has(key))) this.#soon();
   }
 
@@ -65,8 +66,12 @@ export class ExplainTab {
       box("copied").textContent = said;
     });
     button("copy-link").addEventListener("click", () => copy(window.location.href, "The link is copied."));
-    button("copy-command").addEventListener("click", () => copy(box("command").textContent ?? "", "The command is copied."));
-    button("copy-python").addEventListener("click", () => copy(box("python").textContent ?? "", "The Python lines are copied."));
+    button("copy-command").addEventListener("click", () =>
+      copy(box("command").textContent ?? "", "The command is copied."),
+    );
+    button("copy-python").addEventListener("click", () =>
+      copy(box("python").textContent ?? "", "The Python lines are copied."),
+    );
   }
 
   get state() {
@@ -127,16 +132,19 @@ export class ExplainTab {
     this.#classes.clear();
     box("take").hidden = true;
     box("known").textContent = box("facts").textContent = "";
-    fetchPicture(address).then((crop) => {
-      if (address !== this.#cropWanted) return;
-      this.subject.crop = crop;
-      this.#shown.stage.setPhoto(crop);
-      this.subject.changed();
-    }, (problem) => {
-      if (address !== this.#cropWanted) return;
-      this.#cropWanted = ""; // the next try asks for it again
-      tellProblem(problem);
-    });
+    fetchPicture(address).then(
+      (crop) => {
+        if (address !== this.#cropWanted) return;
+        this.subject.crop = crop;
+        this.#shown.stage.setPhoto(crop);
+        this.subject.changed();
+      },
+      (problem) => {
+        if (address !== this.#cropWanted) return;
+        this.#cropWanted = ""; // the next try asks for it again
+        tellProblem(problem);
+      },
+    );
   }
 
   /**
@@ -227,9 +235,13 @@ export class ExplainTab {
       `${percent(result.kept)} of the entries are not zero`,
       tellCost(result),
       result.seed === null ? "" : `seed ${result.seed}`,
-    ].filter(Boolean).join(", ");
+    ]
+      .filter(Boolean)
+      .join(", ");
     for (const [id, address] of [
-      ["download-picture", result.files.picture], ["download-npz", result.files.npz], ["download-json", result.files.json],
+      ["download-picture", result.files.picture],
+      ["download-npz", result.files.npz],
+      ["download-json", result.files.json],
     ]) {
       if (id && address) find(id, HTMLAnchorElement).href = address;
     }

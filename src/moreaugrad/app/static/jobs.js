@@ -161,9 +161,13 @@ async function askOnce(id) {
 function pause(seconds, signal) {
   return new Promise((resolve) => {
     const timer = window.setTimeout(resolve, 1000 * seconds);
-    signal.addEventListener("abort", () => {
-      clearTimeout(timer);
-      resolve();
-    }, { once: true });
+    signal.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        resolve();
+      },
+      { once: true },
+    );
   });
 }

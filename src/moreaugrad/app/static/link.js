@@ -17,8 +17,18 @@ export function writeLink(settings, about) {
   words.set("model", settings.model);
   words.set("method", settings.method);
   if (settings.photo !== null) words.set("photo", settings.photo);
-  for (const key of /** @type {const} */ (["target", "share", "sparsity", "preset", "quality", "noise", "statistic", "rho",
-    "groups", "seed"])) {
+  for (const key of /** @type {const} */ ([
+    "target",
+    "share",
+    "sparsity",
+    "preset",
+    "quality",
+    "noise",
+    "statistic",
+    "rho",
+    "groups",
+    "seed",
+  ])) {
     const value = settings[key];
     if (value !== null) words.set(key, String(value));
   }
@@ -71,7 +81,11 @@ export function readLink(hash, about) {
   pick("groups", readGroups, (groups) => (settings.groups = groups));
   pick("seed", whole(0, 2 ** 31 - 1), (seed) => (settings.seed = seed));
   pick("overlay", whole(0, 100), (overlay) => (settings.overlay = overlay));
-  pick("colours", (text) => (isColourName(text) ? text : null), (colours) => (settings.colours = colours));
+  pick(
+    "colours",
+    (text) => (isColourName(text) ? text : null),
+    (colours) => (settings.colours = colours),
+  );
   pick("signed", whole(0, 1), (signed) => (settings.signed = signed === 1));
   pick("tab", among(["explain", "compare", "attack", "certificate", "about"]), (tab) => (settings.tab = tab));
   return { settings, unknown };

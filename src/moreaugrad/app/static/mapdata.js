@@ -120,7 +120,8 @@ export class SaliencyMap {
       return { values: this.exact, solved: true, kept: shareOf(this.exact) };
     }
     const threshold = this.#threshold(share);
-    const kept = this.#groups && this.#norms ? this.#cutGroups(this.#groups, this.#norms, threshold) : this.#cutEntries(threshold);
+    const kept =
+      this.#groups && this.#norms ? this.#cutGroups(this.#groups, this.#norms, threshold) : this.#cutEntries(threshold);
     return { values: this.#cut, solved: false, kept: kept / this.#source.length };
   }
 

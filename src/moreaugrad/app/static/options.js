@@ -17,23 +17,35 @@ export function setUpOptions(store) {
 
 /** @param {Store} store */
 function fillMenus({ about }) {
-  fillMenu(select("model"), about.models.map(({ name, classes }) => ({
-    value: name,
-    text: classes > 1 ? `${name} (${classes.toLocaleString("en")} classes)` : name,
-  })));
+  fillMenu(
+    select("model"),
+    about.models.map(({ name, classes }) => ({
+      value: name,
+      text: classes > 1 ? `${name} (${classes.toLocaleString("en")} classes)` : name,
+    })),
+  );
   box("model-field").hidden = about.models.length < 2;
-  fillMenu(select("method"), about.methods.map(({ name, slow }) => ({
-    value: name,
-    text: titleOfMethod(name) + (slow ? " (slow)" : ""),
-  })));
-  fillMenu(select("preset"), about.presets.map(({ name }, place) => ({
-    value: place === 0 ? "" : name, // the first one is what the server takes anyway
-    text: capitalise(name),
-  })));
-  fillMenu(select("quality"), about.qualities.map(({ name, gradients }) => ({
-    value: name,
-    text: `${capitalise(name)}: ${gradients.toLocaleString("en")} gradients`,
-  })));
+  fillMenu(
+    select("method"),
+    about.methods.map(({ name, slow }) => ({
+      value: name,
+      text: titleOfMethod(name) + (slow ? " (slow)" : ""),
+    })),
+  );
+  fillMenu(
+    select("preset"),
+    about.presets.map(({ name }, place) => ({
+      value: place === 0 ? "" : name, // the first one is what the server takes anyway
+      text: capitalise(name),
+    })),
+  );
+  fillMenu(
+    select("quality"),
+    about.qualities.map(({ name, gradients }) => ({
+      value: name,
+      text: `${capitalise(name)}: ${gradients.toLocaleString("en")} gradients`,
+    })),
+  );
   fillMenu(select("statistic"), [
     { value: "", text: "By the preset" },
     ...about.statistics.map(({ name }) => ({ value: name, text: capitalise(titleOfStatistic(name)) })),
@@ -71,7 +83,14 @@ function listenToFields(store) {
   button("next-seed").addEventListener("click", () => store.change({ seed: (store.values.seed ?? 0) + 1 }));
   button("reset-options").addEventListener("click", () => {
     store.change({
-      preset: null, quality: null, sparsity: null, share: null, noise: null, statistic: null, rho: null, groups: null,
+      preset: null,
+      quality: null,
+      sparsity: null,
+      share: null,
+      noise: null,
+      statistic: null,
+      rho: null,
+      groups: null,
       seed: null,
     });
   });
@@ -87,10 +106,15 @@ function showOptions(store) {
   for (const field of document.querySelectorAll("[data-option]")) {
     if (!(field instanceof HTMLElement)) continue;
     const option = field.dataset.option ?? "";
-    field.hidden = option === "preset" ? !takesPreset(method) || about.presets.length < 2 : !method.options.includes(option);
+    field.hidden =
+      option === "preset" ? !takesPreset(method) || about.presets.length < 2 : !method.options.includes(option);
   }
-  box("more-options").hidden = !["noise_level", "statistic", "rho", "seed"].some((name) => method.options.includes(name));
-  const preset = takesPreset(method) ? (about.presets.find(({ name }) => name === values.preset) ?? about.presets[0]) : undefined;
+  box("more-options").hidden = !["noise_level", "statistic", "rho", "seed"].some((name) =>
+    method.options.includes(name),
+  );
+  const preset = takesPreset(method)
+    ? (about.presets.find(({ name }) => name === values.preset) ?? about.presets[0])
+    : undefined;
 
   select("model").value = values.model;
   select("method").value = values.method;
@@ -100,8 +124,8 @@ function showOptions(store) {
 
   const usualNoise = preset?.options.noise_level;
   input("noise").value = String(values.noise ?? usualNoise ?? 0.1);
-  box("noise-value").textContent = values.noise !== null ? digits(values.noise)
-    : usualNoise !== undefined ? digits(usualNoise) : "the method's own";
+  box("noise-value").textContent =
+    values.noise !== null ? digits(values.noise) : usualNoise !== undefined ? digits(usualNoise) : "the method's own";
   const statistic = values.statistic ?? "";
   const usual = preset?.options.statistic;
   const first = select("statistic").options[0];

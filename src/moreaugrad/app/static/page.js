@@ -1,4 +1,4 @@
-/** Puts the page together: asks what the server has, restores the settings of the link, and explains the first photo. */
+/** Puts the page together: asks what the server has, restores the settings of the link, explains the first photo. */
 
 import { fetchAbout } from "./api.js";
 import { setUpAbout } from "./about.js";
@@ -62,7 +62,8 @@ function follow(store, subject, hash) {
   if (subject.upload && !named) settings.photo = null;
   else subject.upload = null;
   store.change(settings);
-  if (unknown.length > 0) tell(`This server does not know ${unknown.join(", ")} of the link; the default is taken instead.`, "link");
+  if (unknown.length > 0)
+    tell(`This server does not know ${unknown.join(", ")} of the link; the default is taken instead.`, "link");
 }
 
 open().catch((problem) => {

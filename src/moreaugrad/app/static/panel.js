@@ -11,7 +11,8 @@ import { counted, duration } from "./words.js";
 const TRIES = 5;
 
 /** @param {number} ahead */
-export const tellWaiting = (ahead) => (ahead > 0 ? `Waiting: ${counted(ahead, "other job")} first.` : "Waiting for the server …");
+export const tellWaiting = (ahead) =>
+  ahead > 0 ? `Waiting: ${counted(ahead, "other job")} first.` : "Waiting for the server …";
 
 /**
  * @param {number} seconds

@@ -40,15 +40,21 @@ export function setUpPhotos(store, subject) {
 
   box("upload").hidden = about.read_only;
   drop.addEventListener("click", () => chooser.click());
-  chooser.addEventListener("change", guarded(async () => {
-    const file = chooser.files?.[0];
-    try {
-      await take(file);
-    } finally {
-      chooser.value = ""; // the same file may be chosen again
-    }
-  }));
-  document.addEventListener("paste", guarded((event) => take(event.clipboardData?.files[0])));
+  chooser.addEventListener(
+    "change",
+    guarded(async () => {
+      const file = chooser.files?.[0];
+      try {
+        await take(file);
+      } finally {
+        chooser.value = ""; // the same file may be chosen again
+      }
+    }),
+  );
+  document.addEventListener(
+    "paste",
+    guarded((event) => take(event.clipboardData?.files[0])),
+  );
   // A photo that misses the zone is taken all the same; the browser would leave the page to show it.
   document.addEventListener("dragover", (event) => {
     event.preventDefault();

@@ -81,9 +81,23 @@ export function defaultSettings(about) {
   if (!model) throw new Error("This server has no network to explain.");
   if (!method) throw new Error("This server has no method.");
   return {
-    model: model.name, method: method.name, photo: about.examples[0]?.id ?? null, target: null, share: null,
-    sparsity: null, preset: null, quality: null, noise: null, statistic: null, rho: null, groups: null, seed: null,
-    overlay: 70, colours: "inferno", signed: false, tab: "explain",
+    model: model.name,
+    method: method.name,
+    photo: about.examples[0]?.id ?? null,
+    target: null,
+    share: null,
+    sparsity: null,
+    preset: null,
+    quality: null,
+    noise: null,
+    statistic: null,
+    rho: null,
+    groups: null,
+    seed: null,
+    overlay: 70,
+    colours: "inferno",
+    signed: false,
+    tab: "explain",
   };
 }
 
@@ -99,7 +113,18 @@ export function usualQuality({ qualities }) {
 
 /** The settings that a job of the server depends on; the others change the drawing only. */
 export const SOLVED = /** @type {const} */ ([
-  "model", "method", "photo", "target", "sparsity", "preset", "quality", "noise", "statistic", "rho", "groups", "seed",
+  "model",
+  "method",
+  "photo",
+  "target",
+  "sparsity",
+  "preset",
+  "quality",
+  "noise",
+  "statistic",
+  "rho",
+  "groups",
+  "seed",
 ]);
 
 /**
@@ -148,6 +173,7 @@ export function optionsOf(about, settings, method) {
  */
 function takePreset(options, preset, method) {
   if (preset.rho !== undefined && method.options.includes("rho")) options.rho = preset.rho;
-  if (preset.noise_level !== undefined && method.options.includes("noise_level")) options.noise_level = preset.noise_level;
+  if (preset.noise_level !== undefined && method.options.includes("noise_level"))
+    options.noise_level = preset.noise_level;
   if (preset.statistic !== undefined && method.options.includes("statistic")) options.statistic = preset.statistic;
 }

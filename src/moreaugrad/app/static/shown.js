@@ -190,7 +190,8 @@ export class ShownMap {
     if (share !== null && Math.abs(this.#readShare() - share) > 1e-3 * share) slider.value = String(Math.log10(share));
     box("share-value").textContent = share === null ? "" : percent(share);
     slider.setAttribute("aria-valuetext", share === null ? "not known yet" : percent(share));
-    if (this.#preview) { // it has the share that the server solves
+    if (this.#preview) {
+      // it has the share that the server solves
       button("solve-again").hidden = true;
       box("share-note").textContent = "";
       return;
@@ -198,13 +199,20 @@ export class ShownMap {
     const solved = this.#shown?.solved ?? true;
     const asked = share !== null && map !== null && !map.isSolved(share);
     button("solve-again").hidden = !(asked && map.canSolve);
-    box("share-note").textContent = !map || !this.#shown ? ""
-      : asked && !map.canCut(share) ? "This share is not in what the server sent: solve again to see it."
-      : !solved && map.canSolve ? "The threshold of the same gradients, close to what solving again gives."
-      : !solved ? `The largest entries of this map; ${percent(this.#shown.kept)} are not zero.`
-      : map.canSolve ? "As the server solved it. Move the slider to see another share."
-      : this.#shown.kept < 0.999 ? `The whole map; ${percent(this.#shown.kept)} of its entries are not zero.`
-      : "The whole map. Move the slider to see its largest entries only.";
+    box("share-note").textContent =
+      !map || !this.#shown
+        ? ""
+        : asked && !map.canCut(share)
+          ? "This share is not in what the server sent: solve again to see it."
+          : !solved && map.canSolve
+            ? "The threshold of the same gradients, close to what solving again gives."
+            : !solved
+              ? `The largest entries of this map; ${percent(this.#shown.kept)} are not zero.`
+              : map.canSolve
+                ? "As the server solved it. Move the slider to see another share."
+                : this.#shown.kept < 0.999
+                  ? `The whole map; ${percent(this.#shown.kept)} of its entries are not zero.`
+                  : "The whole map. Move the slider to see its largest entries only.";
   }
 
   /**

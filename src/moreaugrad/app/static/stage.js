@@ -218,7 +218,10 @@ export class Stage {
   #key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return; // those belong to the browser
     const steps = /** @type {Record<string, [number, number]>} */ ({
-      ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
+      ArrowUp: [-1, 0],
+      ArrowDown: [1, 0],
+      ArrowLeft: [0, -1],
+      ArrowRight: [0, 1],
     })[event.key];
     if (steps) {
       const from = this.#place ?? { row: Math.floor(this.#height / 2), column: Math.floor(this.#width / 2) };

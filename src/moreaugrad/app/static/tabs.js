@@ -23,7 +23,10 @@ export function setUpTabs(store) {
     tab.addEventListener("click", () => store.change({ tab: nameOf(tab) }));
     tab.addEventListener("keydown", (event) => {
       const next = {
-        ArrowRight: (place + 1) % tabs.length, ArrowLeft: (place + tabs.length - 1) % tabs.length, Home: 0, End: tabs.length - 1,
+        ArrowRight: (place + 1) % tabs.length,
+        ArrowLeft: (place + tabs.length - 1) % tabs.length,
+        Home: 0,
+        End: tabs.length - 1,
       }[event.key];
       const to = next === undefined ? undefined : tabs[next];
       if (!to) return;

@@ -1,4 +1,4 @@
-/** Pictures side by side under one pointer: where it stands in one, it stands in all, and each tells its value there. */
+/** Pictures side by side under one pointer: where it stands in one, it stands in all; each tells its value. */
 
 import { add, oncePerFrame } from "./dom.js";
 import { drawPointer, pen } from "./draw.js";
@@ -129,7 +129,10 @@ export class TileGroup {
   #key(event, tile) {
     if (event.ctrlKey || event.metaKey || event.altKey || !tile.picture) return;
     const steps = /** @type {Record<string, [number, number]>} */ ({
-      ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0],
+      ArrowUp: [0, -1],
+      ArrowDown: [0, 1],
+      ArrowLeft: [-1, 0],
+      ArrowRight: [1, 0],
     })[event.key];
     if (!steps) return;
     event.preventDefault();
@@ -138,7 +141,8 @@ export class TileGroup {
     const far = event.shiftKey ? 10 : 1;
     const from = this.#spot ?? { x: 0.5, y: 0.5 };
     /** @param {number} at @param {number} size @param {number} step */
-    const shift = (at, size, step) => (Math.min(size - 1, Math.max(0, Math.floor(at * size) + far * step)) + 0.5) / size;
+    const shift = (at, size, step) =>
+      (Math.min(size - 1, Math.max(0, Math.floor(at * size) + far * step)) + 0.5) / size;
     this.#point({ x: shift(from.x, width, steps[0]), y: shift(from.y, height, steps[1]) });
   }
 
@@ -170,7 +174,10 @@ export class TileGroup {
  */
 function drawCross(context, x, y) {
   const { width, height } = context.canvas;
-  for (const [colour, wide] of /** @type {const} */ ([["rgb(0 0 0 / 60%)", 3], ["rgb(255 255 255 / 80%)", 1]])) {
+  for (const [colour, wide] of /** @type {const} */ ([
+    ["rgb(0 0 0 / 60%)", 3],
+    ["rgb(255 255 255 / 80%)", 1],
+  ])) {
     context.strokeStyle = colour;
     context.lineWidth = wide;
     context.beginPath();

@@ -32,13 +32,13 @@
  *   seconds: number}} ResultHead a network with one output has no target
  * @typedef {ResultHead & {kind: "explain", method: string, score: number | null,
  *   gradients: number | null, kept: number, relative_error: number | null, known: string | null,
- *   converged: boolean | null, seed: number | null, never_negative: boolean, solved_share: number | null, command: string,
- *   python: string, files: {map: string, npz: string, picture: string, json: string}}} ExplainResult
+ *   converged: boolean | null, seed: number | null, never_negative: boolean, solved_share: number | null,
+ *   command: string, python: string, files: {map: string, npz: string, picture: string, json: string}}} ExplainResult
  * @typedef {{name: string, title: string, attacked: number | null, two_seeds: number | null,
  *   higher_is_more_robust: boolean}} Metric
  * @typedef {ResultHead & {kind: "attack", method: string, gradients: number | null, epsilon: number,
- *   norm: string, change_8bit: number | null, largest_change_8bit: number | null, same_class: boolean, metrics: Metric[], sentence: string,
- *   files: {before: string, after: string, photo: string, json: string}}} AttackResult
+ *   norm: string, change_8bit: number | null, largest_change_8bit: number | null, same_class: boolean,
+ *   metrics: Metric[], sentence: string, files: {before: string, after: string, photo: string, json: string}}} AttackResult
  * @typedef {ResultHead & {kind: "certify", sigma: number, samples: number, alpha: number, epsilons: number[],
  *   active: number, stays: number[], overlap: number[], sentence: string,
  *   files: {map: string, radius: string, json: string}}} CertifyResult

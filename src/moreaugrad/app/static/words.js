@@ -21,7 +21,13 @@ const TITLES = {
 };
 
 /** @type {Readonly<Record<string, string>>} */
-const STATISTICS = { mean: "mean", rms: "root mean square", votes: "votes", geometric: "geometric mean", square: "mean square" };
+const STATISTICS = {
+  mean: "mean",
+  rms: "root mean square",
+  votes: "votes",
+  geometric: "geometric mean",
+  square: "mean square",
+};
 
 /** @param {string} name */
 export const titleOfMethod = (name) => TITLES[name] ?? capitalise(name.replaceAll("_", " "));
