@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # what nearly every user meets, so that editors and type chec
     FlagsOrNone: TypeAlias = Tensor
     CountsOrNone: TypeAlias = Tensor
     CoarseOrNone: TypeAlias = Tensor
-    MomentsOrNone: TypeAlias = Tensor
+    MomentsOrNone: TypeAlias = Tensor | None
 else:
     MapTensor, MapOrNone = Maps, Maps | None
     PerImageOrNone, FlagsOrNone, CountsOrNone = PerImage | None, Flags | None, Counts | None
@@ -91,7 +91,7 @@ class Explanation:
     converged: FlagsOrNone = None  # type: ignore[assignment]
     gradients: CountsOrNone = None  # type: ignore[assignment]
     stderr: MapOrNone = None  # type: ignore[assignment]
-    moments: MomentsOrNone = None  # type: ignore[assignment]
+    moments: MomentsOrNone = None
     coarse: CoarseOrNone = None  # type: ignore[assignment]
     seed: int | None = None
     method: str = ""

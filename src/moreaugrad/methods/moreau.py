@@ -424,7 +424,7 @@ def _result(problem: Envelope, solution: Solution) -> Explanation:
         residual=solution.residual,
         converged=(solution.residual <= solution.tol) & (error <= KNOWN),
         stderr=solution.stderr,  # type: ignore[arg-type]
-        moments=solution.moments,  # type: ignore[arg-type]
+        moments=solution.moments,
     )
 
 
