@@ -21,9 +21,11 @@ from PIL import Image
 
 import moreaugrad as mg
 from benchmarks import record
+from moreaugrad.bulk_jobs.engines.base import Event, Finished
 from moreaugrad.bulk_jobs.folder import Part, join_job
 from moreaugrad.bulk_jobs.parts import BulkRow, read_rows, write_part
 from moreaugrad.bulk_jobs.run import RunState
+from moreaugrad.bulk_jobs.worker import Done
 
 RUNS = (("local", 1), ("local", 2), ("ray", 2))
 PART, READS = 64, 200
@@ -61,6 +63,13 @@ def compare_engines(folder: Path, source: Any, model: str) -> list[dict[str, Any
     lines = []
     for engine, workers in RUNS:
         seen: list[tuple[RunState, float]] = []
+        done: list[Done] = []
+
+        def watch(state: RunState, event: Event | None, seen: Any = seen, done: Any = done) -> None:
+            seen.append((state, state.seconds))
+            if isinstance(event, Finished):
+                done.append(event.done)
+
         run = mg.RunOptions(engine=engine, workers=workers)
         began = time.perf_counter()
         maps = mg.bulk(
@@ -69,7 +78,7 @@ def compare_engines(folder: Path, source: Any, model: str) -> list[dict[str, Any
             budget="fast",
             device="cpu",
             run=run,
-            watch=lambda state, event: seen.append((state, state.seconds)),  # noqa: B023  # used at once
+            watch=watch,
         )
         seconds, (state, end) = time.perf_counter() - began, seen[-1]
         working = end - (state.started or 0)
@@ -77,7 +86,9 @@ def compare_engines(folder: Path, source: Any, model: str) -> list[dict[str, Any
         line: dict[str, Any] = {"engine": engine, "workers": workers, "images": len(maps), "errors": len(maps.errors)}
         line |= {"seconds": seconds, "seconds_to_first_worker": seconds - working, "seconds_of_work": working}
         line |= {"images_per_second": len(maps) / working, "gradients_per_second": state.gradients / working}
-        line |= {"overhead_ms_per_image": 1000 * (working * workers - solving) / len(maps), "digest": maps.digest()}
+        busy = sum(each.waiting + each.explaining + each.writing for each in done)
+        line |= {"overhead_ms_per_image": 1000 * (busy - solving) / len(maps)}  # images, rows and files
+        line |= {"idle_ms_per_image": 1000 * (working * workers - busy) / len(maps), "digest": maps.digest()}
         print(json.dumps(line), flush=True)
         lines.append(line)
     for line in lines:

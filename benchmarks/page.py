@@ -78,7 +78,10 @@ class Server:
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
-            connection.request(method, path, json.dumps(body) if isinstance(body, dict) else body)
+            try:
+                connection.request(method, path, json.dumps(body) if isinstance(body, dict) else body)
+            except BrokenPipeError:
+                pass  # refused while it was still sent; the answer is there
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -101,14 +104,13 @@ def serving(model: str, port: int = 7981) -> Iterator[Server]:
     began = time.perf_counter()
     command = [sys.executable, "-m", "moreaugrad", "serve", "--model", model, "--port", str(port)]
     environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield Server(process, port, began)
-    finally:
-        process.terminate()
-        process.wait(20)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield Server(process, port, began)
+        finally:
+            process.terminate()
 
 
 def main() -> None:
@@ -237,6 +239,7 @@ def measure_visitors(server: Server, model: str, visitors: int, seconds: float) 
     watcher.join()
     return {
         "visitors": visitors,
+        "seconds": seconds,
         "maps": len(waits),
         "problems": dict(problems),
         "seconds_median": statistics.median(waits),

@@ -247,8 +247,13 @@ def test_a_token_lets_in(network, picture):
         assert (door.status, door.headers["location"]) == (303, "/")
         cookie = door.headers["set-cookie"]
         assert "HttpOnly" in cookie
-        assert "SameSite=Strict" in cookie
-        assert client("GET", "/", Cookie=cookie.split(";")[0]).status == 200
+        assert "SameSite=Lax" in cookie  # a link in a chat leads in
+        pair = cookie.split(";")[0]
+        assert f"_{client.port}=" in pair  # another server of this host has another one
+        assert client("GET", "/", Cookie=pair).status == 200
+        assert client("GET", "/", Cookie=f'a={{"x": 1}}; b; {pair}; c="').status == 200
+        assert client("GET", "/", Cookie=pair + "x").status == 401
+        assert client("GET", "/?token=s3cret", Cookie=pair).status == 303  # the token does not stay in the address
         assert client("POST", "/api/jobs", {"photo": "first"}).status == 401
 
 
@@ -270,6 +275,78 @@ def test_the_description_has_every_address_and_no_other(network, picture):
     assert there == told
 
 
+class Ending(nn.Module):
+    """Ends the program, or names a file."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def forward(self, x):
+        if x.requires_grad:
+            raise self.error
+        return x.flatten(1)[:, :6]
+
+
+def test_whatever_a_network_raises_the_next_job_is_done_and_no_folder_is_told(picture):
+    errors = {"exit": SystemExit(3), "file": RuntimeError("cannot load '/srv/secret/models/net.pt': 1/2 of it is gone")}
+    classifiers = {name: make_classifier(Ending(error)) for name, error in errors.items()}
+    with running(make_studio({**classifiers, "linear": make_classifier(Linear(4))}, picture)) as client:
+        for name in errors:
+            assert client.wait(client.start(photo="first", model=name, method="gradient"))["state"] == "failed"
+        failed = client.wait(client.start(photo="first", model="file", method="gradient"))
+        assert "cannot load 'net.pt': 1/2 of it is gone" in failed["error"]
+        assert "secret" not in failed["error"]
+        assert client.wait(client.start(photo="first", model="linear", method="gradient"))["state"] == "done"
+
+
+def test_the_network_is_asked_by_the_solver_alone(picture):
+    """Hooks of a layer, as Grad-CAM has, hear every pass; one of a request would spoil a map."""
+    threads, network = set(), Linear(4)
+    network.register_forward_hook(lambda *_: threads.add(threading.current_thread().name))
+    with running(make_studio({"linear": make_classifier(network)}, picture)) as client:
+        threads.clear()  # the classes are counted before anybody asks
+        client.wait(client.start(photo="first", target=1, method="gradient"))
+        client("GET", "/api/about")
+    assert threads == {"solver"}
+
+
+def test_a_map_is_repeated_with_what_its_network_was_loaded_with(picture):
+    from moreaugrad.app.models import Menu
+    from moreaugrad.app.recipe import Recipe
+
+    loaded = {"weights": "net.safetensors", "size": (8, 8), "mean": [0.5, 0.5, 0.5]}
+    menu = Menu({"linear": make_classifier(Linear(4))}, {"linear": loaded})
+    recipe = Recipe("linear", menu.loaded["linear"], "cpu", "smoothgrad", 3, {"quality": "fast", "noise_level": 0.2}, 9)
+    assert recipe.command == (
+        "moreaugrad explain photo.jpg --model linear --weights net.safetensors --size 8,8 --mean 0.5,0.5,0.5 "
+        "--method smoothgrad --target 3 --quality fast --noise-level 0.2 --device cpu"
+    )
+    assert "('linear', weights='net.safetensors', size=(8, 8), mean=[0.5, 0.5, 0.5], device='cpu')" in recipe.python
+    assert "'smoothgrad', target=3, noise_level=0.2, samples=9)" in recipe.python
+
+
+def test_results_and_photos_are_forgotten_in_time_and_by_size(monkeypatch, picture):
+    from moreaugrad.app import jobs, photos
+    from moreaugrad.app.jobs import Job, JobQueue, JobResult
+
+    line, store = JobQueue(), photos.PhotoStore()
+    try:
+        _, second = (line.add(Job(lambda job: JobResult({}, {}, 300_000_000))) for _ in range(2))
+        while second.state != "done":
+            time.sleep(0.01)
+        line.forget()
+        assert list(line._jobs) == [second.key]  # both together are too large
+        key, _ = store.add(encode(picture))
+        monkeypatch.setattr(photos, "KEPT_SECONDS", -1)
+        monkeypatch.setattr(jobs, "KEPT_SECONDS", -1)
+        for kept, name in ((line, second.key), (store, key)):
+            with pytest.raises(Exception, match="unknown one"):
+                kept[name]
+    finally:
+        line.close()
+
+
 def test_a_line_that_is_full_refuses_and_old_results_go(monkeypatch):
     from moreaugrad.app import jobs as module
     from moreaugrad.app.jobs import Job, JobQueue, JobResult
@@ -287,6 +364,9 @@ def test_a_line_that_is_full_refuses_and_old_results_go(monkeypatch):
         with pytest.raises(Refusal) as full:
             line.add(Job(lambda job: JobResult({}, {})))
         assert (full.value.status, full.value.headers["Retry-After"]) == (503, "10")
+        line.stop(rest[0])  # whoever waits no more leaves at once, and makes room
+        assert rest[0].state == "stopped"
+        rest.append(line.add(Job(lambda job: JobResult({}, {}))))
         hold.set()
         while rest[-1].state != "done":
             time.sleep(0.01)

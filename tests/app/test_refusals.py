@@ -12,7 +12,7 @@ import pytest
 from page_server import encode, make_studio, running
 from PIL import Image
 
-from moreaugrad.app import server
+from moreaugrad.app import connections, server
 from moreaugrad.app.guard import HEADERS, Guard, is_local
 
 
@@ -46,6 +46,7 @@ ODD = {
     "text": b"this is no photo",
     "empty": b"",
     "postscript": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n",
+    "very long": encode(Image.new("RGB", (5000, 2), "blue")),
     "pickle": b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94",
 }
 FINE = {
@@ -56,7 +57,7 @@ FINE = {
     "palette": encode(GOOD.convert("P")),
     "transparent": encode(GOOD.convert("RGBA")),
     "black and white": encode(GOOD.convert("1")),
-    "wide": encode(Image.new("RGB", (3000, 2), "blue")),
+    "wide": encode(Image.new("RGB", (3000, 30), "blue")),
     "tiff": encode(GOOD, "TIFF"),
     "webp": encode(GOOD, "WEBP"),
 }
@@ -132,6 +133,17 @@ def test_a_slow_upload_is_cut_off(network, picture, monkeypatch):
         assert client("GET", "/api/about").status == 200
 
 
+def test_a_silent_connection_is_closed(network, picture, monkeypatch):
+    monkeypatch.setattr(connections, "HEADER_PATIENCE", 0.5)
+    with running(make_studio({"n": network}, picture)) as client:
+        for sent in (b"", b"GET / HTTP/1.1\r\nHost: 127", b"GET /api/about HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET"):
+            with socket.create_connection(("127.0.0.1", client.port)) as line:
+                line.sendall(sent)
+                line.settimeout(10)
+                while line.recv(65536):
+                    pass  # until the server hangs up
+
+
 PATHS = [
     "/static/../server.py",
     "/static/..%2fserver.py",
@@ -140,6 +152,7 @@ PATHS = [
     "/static/server.py",
     "/static/",
     "/static/page",
+    "/static/" + 300 * "a" + ".js",
     "/api/photos/../../etc/passwd/crop",
     "/api/photos/nobody/crop",
     "/api/jobs/nobody",
@@ -193,6 +206,8 @@ BODIES = [
     ({"photo": "first", "kind": "attack", "attack": "all"}, 422),
     ({"photo": "first", "kind": "certify", "certify": {"samples": 10**9}}, 422),
     ({"photo": "first", "surprise": 1}, 422),
+    ({"photo": "first", "options": {"seed": 10**400}}, 422),
+    ({"photo": "first", "target": 10**400}, 422),
     ([1, 2], 400),
     (b"{", 400),
     (b"[" * 30_000, 400),

@@ -33,6 +33,20 @@ def test_a_map_is_what_the_method_makes_of_the_image_alone_with_its_seed(serial,
         assert (row.seed, row.converged) == (row_seed(5, key), bool(alone.converged))
 
 
+def test_a_row_is_drawn_on_its_photo_as_the_model_cut_it(serial, photos):
+    row, path = serial(model="lipschitz_cifar10")["dogs/7.png"], photos / "dogs" / "7.png"
+    found, alone = row.explanation(path), mg.explain(mg.load_model("lipschitz_cifar10"), path, "gradient")
+    np.testing.assert_allclose(found.source.picture(0, 0), alone.source.picture(0, 0), atol=1e-6)
+    assert found.source.photos[0].region == alone.source.photos[0].region
+    assert found.labels == alone.labels
+
+
+def test_a_photo_that_cannot_be_cut_as_the_model_did_is_refused(serial, photos):
+    row = serial()["dogs/7.png"]  # of a network with a function of its own
+    with pytest.raises(ValueError, match="image must be the picture as the model saw it, 8 x 8 pixels, got 10 x 12"):
+        row.explanation(photos / "dogs" / "7.png")
+
+
 def test_seeds_differ_by_key_and_by_job():
     assert len({row_seed(seed, key) for seed in range(50) for key in map(str, range(50))}) == 2500
     assert all(0 <= row_seed(0, str(key)) < 2**62 for key in range(1000))

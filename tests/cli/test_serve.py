@@ -53,7 +53,11 @@ def test_own_machine_needs_no_token_and_others_do(run, served):
     assert run("serve", *NET, "--port", "0")[0] == 0
     assert run("serve", *NET, "--port", "0", "--host", "0.0.0.0")[0] == 0
     assert run("serve", *NET, "--port", "0", "--host", "0.0.0.0", "--token", "mine")[0] == 0
-    tokens = [network.token for _, _, _, network, _ in served]
+    assert run("serve", *NET, "--port", "0", "--allow-host", "Maps.Example")[0] == 0  # behind a proxy all may come
+    *networks, proxied = [network for _, _, _, network, _ in served]
+    assert len(proxied.token) >= 16
+    assert "maps.example" in proxied.names
+    tokens = [network.token for network in networks]
     assert tokens[0] is None
     assert len(tokens[1]) >= 16
     assert tokens[2] == "mine"

@@ -17,6 +17,19 @@ VIEWS = {
 }
 
 
+def test_a_very_long_picture_is_cut_before_it_is_resized():
+    """As where it is resized whole, to the rounding of pixels; and a whole one would have 25 gigapixels."""
+    chance = np.random.default_rng(0)
+    for size in ((3000, 40), (40, 3000)):
+        picture = Image.fromarray(chance.integers(0, 255, (*size[::-1], 3), dtype=np.uint8))
+        view = CentreCrop((24, 24), (32, 32))
+        whole = picture.resize(view._scaled_size(*size), view.filter)
+        left, top = ((wide - 24) // 2 for wide in whole.size)
+        cut = np.asarray(whole.crop((left, top, left + 24, top + 24))).astype(int)
+        assert np.abs(np.asarray(view.apply(picture)[1]).astype(int) - cut).max() <= 1
+    assert CentreCrop().apply(Image.new("RGB", (200_000, 2), "red"))[0].shape == (3, 224, 224)
+
+
 @pytest.mark.parametrize("size", [(200, 120), (90, 210), (50, 50), (33, 47), (201, 119)])
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
 def test_the_region_is_where_the_pixels_of_the_crop_come_from(view, size):

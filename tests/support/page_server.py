@@ -11,7 +11,7 @@ from io import BytesIO
 
 import pytest
 
-uvicorn = pytest.importorskip("uvicorn", reason="needs moreaugrad[serve]")
+pytest.importorskip("uvicorn", reason="needs moreaugrad[serve]")
 
 
 @dataclass
@@ -78,12 +78,12 @@ def encode(picture, kind="PNG"):
 @contextmanager
 def running(studio, **options):
     """The server in a thread; its client."""
+    from moreaugrad.app.connections import make_server
     from moreaugrad.app.server import make_app
 
     place = socket.socket()
     place.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(make_app(studio, **options), log_level="error", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = make_server(make_app(studio, **options), studio.jobs.stop_all, "error")
     thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
     thread.start()
     while not server.started:
@@ -101,5 +101,5 @@ def make_studio(classifiers, picture, **options):
     from moreaugrad.app.server import Studio
 
     studio = Studio(Menu(classifiers), **options)
-    studio.photos.add_example("first", "a slope", encode(picture))
+    studio.photos.add_example("a slope", encode(picture), "first")
     return studio

@@ -7,7 +7,6 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -72,11 +71,12 @@ class Guard:
             await refuse(send_guarded, 400, "the Host header must name this server; see --allow-host")
         elif self._is_foreign(scope, headers):
             await refuse(send_guarded, 403, "the request must come from the server's own page, got another origin")
-        elif self.token is None or self._has_token(headers):
-            await self.app(scope, receive, send_guarded)
-        elif scope["method"] == "GET" and scope["path"] == "/" and self._has_token_in_query(scope):
-            cookie = f"{COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+        elif self._is_at_the_door(scope):  # also with the cookie: the token must not stay in the address
+            # lax: a link in a chat or on another page leads in; what such a page asks by itself is refused above
+            cookie = f"{name_cookie(scope)}={self.token}; HttpOnly; SameSite=Lax; Path=/"
             await answer(send_guarded, 303, b"", [("Location", "/"), ("Set-Cookie", cookie)])
+        elif self.token is None or self._has_token(scope, headers):
+            await self.app(scope, receive, send_guarded)
         else:
             await refuse(
                 send_guarded, 401, "the token is missing or wrong; open the address that `moreaugrad serve` printed"
@@ -104,22 +104,28 @@ class Guard:
         origin = headers.get("origin")
         return origin is not None and urlsplit(origin).netloc != headers.get("host") and not page
 
-    def _has_token(self, headers: dict[str, str]) -> bool:
+    def _has_token(self, scope: Scope, headers: dict[str, str]) -> bool:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self._is_token(given.strip()):
             return True
-        try:
-            cookies = SimpleCookie(headers.get("cookie", ""))
-        except CookieError:
-            return False
-        return COOKIE in cookies and self._is_token(cookies[COOKIE].value)
+        # by hand: other servers of this host share the header, and their cookies may be anything
+        cookies = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
+        return any(name == name_cookie(scope) and self._is_token(value) for name, _, value in cookies)
 
-    def _has_token_in_query(self, scope: Scope) -> bool:
+    def _is_at_the_door(self, scope: Scope) -> bool:
+        if self.token is None or scope["method"] != "GET" or scope["path"] != "/":
+            return False
         asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         return any(self._is_token(each) for each in asked.get("token", []))
 
     def _is_token(self, given: str) -> bool:
         return self.token is not None and secrets.compare_digest(given.encode(), self.token.encode())
+
+
+def name_cookie(scope: Scope) -> str:
+    """Cookies of one host are shared by all its ports, so that each server has a name of its own."""
+    server = scope.get("server")
+    return COOKIE if server is None else f"{COOKIE}_{server[1]}"
 
 
 async def refuse(send: Send, status: int, sentence: str) -> None:

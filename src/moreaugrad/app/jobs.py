@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import re
 import secrets
 import threading
 import time
@@ -21,10 +22,16 @@ from moreaugrad.app.refusal import Refusal
 log = logging.getLogger("moreaugrad")
 
 MOST_WAITING, RETRY = 30, 10  # jobs in the line; seconds after which to try again
-KEPT, KEPT_SECONDS = 48, 3600  # results; those that were made first go first
+KEPT, KEPT_BYTES, KEPT_SECONDS = 48, 500_000_000, 3600  # results; those that were made first go first
 EVERY = 0.25  # seconds between two previews
 WAITING, RUNNING, DONE, FAILED, STOPPED = "waiting", "running", "done", "failed", "stopped"
 OVER = (DONE, FAILED, STOPPED)
+FOLDERS = re.compile(r"(?<![\w.:/])(?:[A-Za-z]:)?[\\/](?:[^\s\\/'\"<>|]+[\\/])+")
+
+
+def hide_folders(text: str) -> str:
+    """A text with the names of files, but not of the folders that they are in: those are nobody's business."""
+    return FOLDERS.sub("", text)
 
 
 class Stopped(BaseException):
@@ -42,10 +49,11 @@ class File:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a job found: facts for JSON, and files by what they are."""
+    """What a job found: facts for JSON, files by what they are, and about how many bytes it takes to keep them."""
 
     facts: Mapping[str, Any]
     files: Mapping[str, File]
+    size: int = 0
 
 
 @dataclass
@@ -65,6 +73,7 @@ class Job:
     error: str | None = None
     began: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
+    listeners: int = 0
     _news: dict[str, tuple[int, Any]] = field(default_factory=dict)
     _count: int = 0
     _shown: float = 0.0
@@ -108,10 +117,11 @@ class Job:
             raise Stopped
 
     def end(self, state: str, result: JobResult | None = None, error: str | None = None) -> None:
-        self.result, self.error, self.state = result, error, state
+        self.result, self.error = result, error
         self._news.pop("preview", None)
         words = {DONE: self.facts, FAILED: {"error": error}, STOPPED: {}}
         self.tell(state, words[state])
+        self.state, self.work = state, None  # the work holds the photo; the state last, as listeners leave by it
 
 
 class JobQueue:
@@ -122,6 +132,7 @@ class JobQueue:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._lock = threading.Lock()
         self._current: Job | None = None
+        self.closing = False
         self._thread = threading.Thread(target=self._work, name="solver", daemon=True)
         # between two steps of a solver the network is asked many times: a stop need not wait for the step's end
         self._hook = register_module_forward_pre_hook(self._check)
@@ -130,15 +141,23 @@ class JobQueue:
     def add(self, job: Job) -> Job:
         """Put a job into the line; a full line refuses."""
         with self._lock:
-            if self._line.qsize() >= MOST_WAITING:
+            if len(self._waiting()) >= MOST_WAITING:
                 sentence = f"at most {MOST_WAITING} jobs may wait, and so many do; try again later"
                 raise Refusal(503, sentence, {"Retry-After": str(RETRY)})
             self._jobs[job.key] = job
-            self._forget()
             self._line.put(job)
+        self.forget()
         return job
 
+    def stop(self, job: Job) -> None:
+        """Stop a job; one that waits is over at once."""
+        job.stop.set()
+        with self._lock:
+            if job.state == WAITING:
+                job.end(STOPPED)
+
     def __getitem__(self, key: str) -> Job:
+        self.forget()
         with self._lock:
             if key not in self._jobs:
                 raise Refusal(404, "the job must be one that was asked for, got an unknown one; old ones are forgotten")
@@ -146,21 +165,48 @@ class JobQueue:
 
     def ahead(self, job: Job) -> int:
         """How many jobs come first."""
-        with self._line.mutex:
-            line = [each for each in self._line.queue if each is not None and not each.stop.is_set()]
+        line = self._waiting()
         return (line.index(job) if job in line else 0) + (self._current is not None)
 
+    def stop_all(self) -> None:
+        """Stop what runs and what waits, and whoever listens to it."""
+        self.closing = True
+        for job in list(self._jobs.values()):
+            job.stop.set()
+
     def close(self) -> None:
-        """Stop what runs and what waits."""
-        with self._lock:
-            for job in self._jobs.values():
-                job.stop.set()
+        """Stop all jobs and the thread; a network in the middle of a pass is not waited for."""
+        self.stop_all()
         self._line.put(None)
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=1)
         self._hook.remove()
+
+    def forget(self) -> None:
+        """Drop old results, and the oldest where they are many or large; never the last, nor what waits or runs."""
+        with self._lock:
+            over = [job for job in self._jobs.values() if job.state in OVER]
+            done = [job for job in over if job.result is not None]
+            rest = [job for job in over if job.result is None]
+            large = sum(job.result.size for job in done if job.result is not None)
+            now = time.monotonic()
+            for jobs in (done, rest):
+                many = len(jobs) - KEPT
+                for number, job in enumerate(jobs):
+                    too_large = job.result is not None and large > KEPT_BYTES and job is not done[-1]
+                    if number < many or too_large or now - job.began > KEPT_SECONDS:
+                        large -= 0 if job.result is None else job.result.size
+                        del self._jobs[job.key]
+
+    def _waiting(self) -> list[Job]:
+        with self._line.mutex:
+            return [each for each in self._line.queue if each is not None and not each.stop.is_set()]
 
     def _work(self) -> None:
         while (job := self._line.get()) is not None:
+            with self._lock:  # a job is stopped either before it runs or by itself
+                if job.state != WAITING:
+                    continue
+                job.began, job.state = time.monotonic(), RUNNING
             self._current = job
             try:
                 self._run(job)
@@ -168,7 +214,6 @@ class JobQueue:
                 self._current = None
 
     def _run(self, job: Job) -> None:
-        job.began, job.state = time.monotonic(), RUNNING
         try:
             job.check()
             known = self._find_same(job)
@@ -178,12 +223,9 @@ class JobQueue:
             job.end(STOPPED)
         except Refusal as error:
             job.end(FAILED, error=str(error))
-        except Exception as error:
+        except BaseException as error:  # whatever a network does, the thread lives on
             log.debug("a job failed", exc_info=True)
-            hidden = isinstance(error, OSError)  # its text may have a path
-            job.end(FAILED, error="the server could not read a file that it needs" if hidden else describe_error(error))
-        finally:
-            job.work = None  # it holds the photo
+            job.end(FAILED, error=hide_folders(describe_error(error)))
 
     def _find_same(self, job: Job) -> JobResult | None:
         """The result of an equal job, with its news."""
@@ -199,12 +241,3 @@ class JobQueue:
     def _check(self, module: nn.Module, inputs: Any) -> None:
         if self._current is not None and threading.current_thread() is self._thread:
             self._current.check()
-
-    def _forget(self) -> None:
-        """Drop old results, and the oldest where they are many; never what waits or runs."""
-        now = time.monotonic()
-        over = [job for job in self._jobs.values() if job.state in OVER]
-        many = len(over) - KEPT
-        for number, job in enumerate(over):
-            if number < many or now - job.began > KEPT_SECONDS:
-                del self._jobs[job.key]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -25,9 +24,20 @@ MOST_CELLS = 64
 
 @dataclass(frozen=True)
 class Menu:
-    """Classifiers by the names that the page shows; the first is the default."""
+    """Classifiers by the names that the page shows; the first is the default.
+
+    Args:
+        classifiers: the networks.
+        loaded: what each was loaded with beside its name, as `load_model` takes it, for those who repeat a map.
+    """
 
     classifiers: Mapping[str, Classifier]
+    loaded: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    outputs: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # counted once: later on the solver's thread alone may ask a network
+        object.__setattr__(self, "outputs", {name: count_outputs(each) for name, each in self.classifiers.items()})
 
     def __getitem__(self, name: object) -> Classifier:
         """The one of this name; None: the default."""
@@ -46,7 +56,7 @@ class Menu:
         return [
             {
                 "name": name,
-                "classes": count_outputs(each),
+                "classes": self.outputs[name],
                 "labelled": each.labels is not None,
                 "size": list(each.size),
             }
@@ -129,7 +139,7 @@ def rank(classifier: Classifier, x: torch.Tensor) -> list[dict[str, Any]]:
 def check_number(name: str, value: object, low: float, high: float, whole: bool = False) -> Any:
     """A finite number in a range; anything else is refused."""
     kind: Any = int if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kind) or not math.isfinite(value) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:  # no NaN is in a range
         word = "a whole number" if whole else "a number"
         raise Refusal(422, f"{name} must be {word} from {low:g} to {high:g}, got {value!r}"[:300])
     return value

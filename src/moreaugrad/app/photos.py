@@ -11,8 +11,10 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BytesIO
+from typing import TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
@@ -20,7 +22,10 @@ from moreaugrad.app.refusal import Refusal
 from moreaugrad.data.images import read_image
 
 MOST_BYTES, MOST_PIXELS = 20_000_000, 40_000_000  # of one photo
+MOST_LONG = 100  # times as long as short: a network's view of a longer one may be huge
+DECODING = threading.Lock()  # a large photo takes half a gigabyte for a moment
 KEPT_BYTES, KEPT_SECONDS = 400_000_000, 3600  # of all; those that were not used for longest go first
+T = TypeVar("T")
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "PPM")  # none that runs another program
 THUMBNAIL = 160
 
@@ -37,9 +42,10 @@ class Photo:
     example: bool = False
     used: float = field(default_factory=time.monotonic)
 
-    def decode(self) -> Image.Image:
-        """Upright RGB."""
-        return decode(self.data)
+    def use(self, make: Callable[[Image.Image], T]) -> T:
+        """What a function makes of the picture, upright and RGB; of all photos one at a time."""
+        with DECODING:
+            return make(decode(self.data))
 
 
 def decode(data: bytes) -> Image.Image:
@@ -54,6 +60,9 @@ def decode(data: bytes) -> Image.Image:
             with Image.open(BytesIO(data), formats=FORMATS) as image:
                 if image.width * image.height > MOST_PIXELS:
                     raise Refusal(422, f"{small} {image.width} x {image.height}; make it smaller")
+                if max(image.size) > MOST_LONG * min(image.size):
+                    long = f"at most {MOST_LONG} times as long as short, got {image.width} x {image.height}"
+                    raise Refusal(422, f"a photo must be {long}; cut it")
                 return read_image(image)
     except UnidentifiedImageError:
         raise Refusal(422, f"{must}, got something else") from None
@@ -71,24 +80,20 @@ class PhotoStore:
     def __init__(self) -> None:
         self._photos: OrderedDict[str, Photo] = OrderedDict()
         self._lock = threading.Lock()
-        self._decoding = threading.Lock()  # a large photo takes half a gigabyte for a moment
 
     def add(self, data: bytes) -> tuple[str, Photo]:
         """Keep a photo, if it can be decoded."""
-        with self._decoding:
-            size = decode(data).size
-        photo = Photo(data, *size, digest=hashlib.sha256(data).hexdigest())
+        photo = read_photo(data)
         key = secrets.token_urlsafe(16)
         with self._lock:
             self._photos[key] = photo
-            self._forget()
+        self.forget()
         return key, photo
 
-    def add_example(self, key: str, name: str, data: bytes) -> None:
-        """A photo for everybody, which is never forgotten."""
-        width, height = decode(data).size
-        digest = hashlib.sha256(data).hexdigest()
-        self._photos[key] = Photo(data, width, height, name, digest, example=True)
+    def add_example(self, name: str, data: bytes, key: str | None = None) -> None:
+        """A photo for everybody, which is never forgotten; its id names its content, whatever server has it."""
+        photo = read_photo(data, name, example=True)
+        self._photos[key or photo.digest[:16]] = photo
 
     @property
     def examples(self) -> dict[str, Photo]:
@@ -96,6 +101,7 @@ class PhotoStore:
             return {key: photo for key, photo in self._photos.items() if photo.example}
 
     def __getitem__(self, key: object) -> Photo:
+        self.forget()
         with self._lock:
             photo = self._photos.get(key) if isinstance(key, str) else None
             if photo is None:
@@ -108,14 +114,22 @@ class PhotoStore:
             self._photos.move_to_end(key)  # type: ignore[arg-type]
             return photo
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Drop what is old, and the oldest while all together are too large."""
-        sent = [(key, photo) for key, photo in self._photos.items() if not photo.example]
-        total, now = sum(len(photo.data) for _, photo in sent), time.monotonic()
-        for key, photo in sent[:-1]:
-            if now - photo.used > KEPT_SECONDS or total > KEPT_BYTES:
-                total -= len(photo.data)
-                del self._photos[key]
+        with self._lock:
+            sent = [(key, photo) for key, photo in self._photos.items() if not photo.example]
+            total, now = sum(len(photo.data) for _, photo in sent), time.monotonic()
+            for key, photo in sent:
+                if now - photo.used > KEPT_SECONDS or total > KEPT_BYTES:
+                    total -= len(photo.data)
+                    del self._photos[key]
+
+
+def read_photo(data: bytes, name: str = "", example: bool = False) -> Photo:
+    """A photo of a file, if it can be decoded."""
+    with DECODING:
+        width, height = decode(data).size
+    return Photo(data, width, height, name, hashlib.sha256(data).hexdigest(), example)
 
 
 def encode(picture: Image.Image, kind: str = "PNG") -> bytes:

@@ -8,8 +8,9 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import metadata, version
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -29,8 +30,10 @@ from moreaugrad.app.tasks import read_task
 from moreaugrad.methods import PRESETS, QUALITY
 from moreaugrad.model import STATISTICS
 
+MOST_UPLOADS = 24  # at once, each of which takes twice its size in memory
 MOST_JSON, PATIENCE = 65_536, 30.0  # bytes of a request's JSON; seconds that sending a request may take
 LOOK, BEAT = 0.1, 0.4  # seconds between two looks at a job, and between two words that it is alive
+FORGET = 60.0  # seconds between two looks for what is old
 STATIC = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -69,13 +72,14 @@ class Studio:
                 {"id": key, "name": each.name, "width": each.width, "height": each.height} for key, each in examples
             ],
             "limits": {"bytes": MOST_BYTES, "pixels": MOST_PIXELS, "waiting": MOST_WAITING},
-            "docs": None,
+            "docs": find_docs(),
         }
 
     def warm_up(self) -> None:
-        """Explain the first example, as the page asks for it first."""
+        """Explain the first example, just as the page asks for it first."""
         first = next(iter(self.photos.examples))
-        task = read_task({"photo": first}, self.photos[first], self.menu)
+        asked = {"photo": first, "options": {"quality": next(iter(QUALITY))}}
+        task = read_task(asked, self.photos[first], self.menu)
         self.jobs.add(Job(task.run, task.same))
 
     def start(self, body: Mapping[str, Any]) -> Job:
@@ -93,6 +97,7 @@ class Api:
 
     studio: Studio
     about: Mapping[str, Any]
+    _uploads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_UPLOADS))
 
     def routes(self) -> list[Route]:
         return [
@@ -129,18 +134,23 @@ class Api:
     async def add_photo(self, request: Request) -> Response:
         if self.studio.read_only:
             raise Refusal(403, "this server takes no photos; choose one of its examples")
-        data = await _read_photo(request)
+        if self._uploads.locked():
+            raise Refusal(
+                503, f"at most {MOST_UPLOADS} photos may come in at once; try again later", {"Retry-After": "5"}
+            )
+        async with self._uploads:
+            data = await _read_photo(request)
         key, photo = await run_in_threadpool(self.studio.photos.add, data)
         return JSONResponse({"id": key, "width": photo.width, "height": photo.height}, 201)
 
     async def crop(self, request: Request) -> Response:
         photo = self.studio.photos[request.path_params["key"]]
         classifier = self.studio.menu[request.query_params.get("model")]
-        return _picture(await run_in_threadpool(lambda: encode(classifier.crop(photo.decode()))), "image/png")
+        return _picture(await run_in_threadpool(photo.use, lambda found: encode(classifier.crop(found))), "image/png")
 
     async def thumbnail(self, request: Request) -> Response:
         photo = self.studio.photos[request.path_params["key"]]
-        return _picture(await run_in_threadpool(lambda: make_thumbnail(photo.decode())), "image/jpeg")
+        return _picture(await run_in_threadpool(photo.use, make_thumbnail), "image/jpeg")
 
     async def add_job(self, request: Request) -> Response:
         body = await _read_json(request)
@@ -152,7 +162,7 @@ class Api:
         return JSONResponse({"state": job.state, "result": job.facts, "error": job.error})
 
     async def stop_job(self, request: Request) -> Response:
-        self._job(request).stop.set()
+        self.studio.jobs.stop(self._job(request))
         return Response(status_code=204)
 
     async def events(self, request: Request) -> Response:
@@ -180,9 +190,17 @@ def make_app(
 ) -> Application:
     """The whole application, guarded."""
 
+    async def forget() -> None:
+        while True:
+            await asyncio.sleep(FORGET)
+            studio.photos.forget()
+            studio.jobs.forget()
+
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        forgetting = asyncio.create_task(forget())
         yield
+        forgetting.cancel()
         studio.jobs.close()
 
     handlers: Any = {Refusal: _refuse, HTTPException: _refuse_http, Exception: _fail}
@@ -190,11 +208,18 @@ def make_app(
     return Guard(Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan), hosts, token, any_address)
 
 
+def find_docs() -> str | None:
+    """The address of the documentation, if the installed package names one."""
+    links = (each.partition(", ") for each in metadata("moreaugrad").get_all("Project-URL", []))
+    return next((address for name, _, address in links if name == "Documentation"), None)
+
+
 async def tell_news(jobs: JobQueue, job: Job, request: Request) -> AsyncIterator[str]:
-    """Server-sent events until the job is over. Nobody else can see a job: without a listener it stops."""
+    """Server-sent events until the job is over; when the last listener leaves before, it stops."""
     seen, said = 0, time.monotonic()
+    job.listeners += 1
     try:
-        while True:
+        while not jobs.closing:
             over = job.state in OVER
             fresh, now = job.news_after(seen), time.monotonic()
             seen = fresh[-1][0] if fresh else seen
@@ -213,21 +238,22 @@ async def tell_news(jobs: JobQueue, job: Job, request: Request) -> AsyncIterator
                 return
             await asyncio.sleep(LOOK)
     finally:
-        if job.state not in OVER:
-            job.stop.set()
+        job.listeners -= 1
+        if job.state not in OVER and job.listeners == 0:
+            jobs.stop(job)
 
 
 def _read_static(name: str) -> Response:
     """A file of the page, by its name alone."""
-    kind = STATIC.get(name[name.rfind(".") :]) if "." in name else None
-    file = files("moreaugrad.app") / "static" / name
-    if kind is None or "/" in name or "\\" in name or not file.is_file():
+    there = {each.name: each for each in (files("moreaugrad.app") / "static").iterdir()}
+    kind = STATIC.get(Path(name).suffix)
+    if kind is None or name not in there:
         raise Refusal(404, "there is no such file")
-    return Response(file.read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
+    return Response(there[name].read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
 
 
 def _picture(content: bytes, kind: str) -> Response:
-    return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
+    return Response(content, media_type=kind, headers={"Cache-Control": "private, no-cache"})  # models may change
 
 
 async def _read_photo(request: Request) -> bytes:

@@ -22,9 +22,8 @@ from moreaugrad.app.binary import pack_map
 from moreaugrad.app.jobs import File, Job, JobResult
 from moreaugrad.app.models import Menu, check_explainer, check_number, rank, read_options
 from moreaugrad.app.photos import Photo, encode
-from moreaugrad.app.recipe import write_command, write_python
+from moreaugrad.app.recipe import Recipe
 from moreaugrad.app.refusal import Refusal
-from moreaugrad.methods.options import option_names
 from moreaugrad.models.classifier import Classifier
 from moreaugrad.plotting import pictures
 from moreaugrad.results import Explanation
@@ -52,6 +51,7 @@ class Task:
     kind: str
     photo: Photo
     model: str
+    loaded: Mapping[str, Any]  # what it was loaded with
     classifier: Classifier
     method: str
     options: Mapping[str, Any]  # flat, as for `make_method`
@@ -82,17 +82,15 @@ def read_task(body: Mapping[str, Any], photo: Photo, menu: Menu) -> Task:
     classifier, model = menu[body.get("model")], menu.name_of(body.get("model"))
     target = body.get("target")
     if target is not None:
-        classes = next(each["classes"] for each in menu.describe() if each["name"] == model)
-        check_number("target", target, 0, classes - 1, whole=True)
+        check_number("target", target, 0, menu.outputs[model] - 1, whole=True)
     asked = body.get("options") or {}
+    found = kind, photo, model, menu.loaded.get(model, {}), classifier
     if kind == "certify":
-        return Task(
-            kind, photo, model, classifier, "moreau", {}, asked, target, _read_certify(body.get("certify") or {})
-        )
+        return Task(*found, "moreau", {}, asked, target, _read_certify(body.get("certify") or {}))
     method, options = read_options(body.get("method", "sparse_moreau"), asked)
     check_explainer(classifier, method, options)
     more = _read_attack(body.get("attack") or {}) if kind == "attack" else {}
-    return Task(kind, photo, model, classifier, method, options, asked, target, more)
+    return Task(*found, method, options, asked, target, more)
 
 
 def explain(task: Task, job: Job) -> JobResult:
@@ -104,25 +102,25 @@ def explain(task: Task, job: Job) -> JobResult:
     found = explainer.method.explain(x, target, callback=watch)
     seconds = time.monotonic() - began
     dense = _dense(explainer, found)
-    photo = explainer.read(task.photo.decode())[1]
-    # a result is kept for a while, and must not keep a large picture
-    found = with_photos(replace(found, moments=None).cpu(), (replace(photo, read=None),))
+    photo, crop = task.photo.use(lambda picture: (explainer.read(picture)[1], explainer.classifier.crop(picture)))
+    # a result is kept for a while, and must not keep the moments, or a large picture
+    found = with_photos(_own(found).cpu(), (replace(photo, read=None),))
     facts = _head(task, found) | {"seconds": round(seconds, 2), "solved_share": _share(explainer)}
     facts |= {"known": describe_known(found, explainer.method.random)}
     given = dict(task.asked)
-    recipe = (task.model, task.method, target, given, task.classifier.device.type)
-    facts |= {"command": write_command(*recipe), "python": write_python(*_for_python(recipe, task))}
+    device = task.classifier.device.type
+    recipe = Recipe(task.model, task.loaded, device, task.method, target, given, task.options.get("samples"))
+    facts |= {"command": recipe.command, "python": recipe.python}
     facts |= {"never_negative": bool((found.map >= 0).all())}
     one = found.map[0]
     record = facts | {"explanation": found.to_dict(), "settings": given, "model": task.model}
-    crop = explainer.classifier.crop(task.photo.decode())
     files = {
-        "map": File("map", BINARY, partial(pack_map, one, None if dense is None else dense[0].cpu())),
+        "map": _keep("map", pack_map(one, None if dense is None else dense[0].cpu())),
         "npz": File("map.npz", BINARY, found.to_bytes),
         "picture": File("picture.png", PNG, partial(_draw_picture, crop, one)),
         "json": File("result.json", JSON, partial(_to_json, record)),
     }
-    return JobResult(facts, files)
+    return JobResult(facts, files, 6 * 4 * one.numel())
 
 
 def attack(task: Task, job: Job) -> JobResult:
@@ -157,9 +155,9 @@ def attack(task: Task, job: Job) -> JobResult:
     picture = (hit.x[0] * task.classifier.std + task.classifier.mean).clamp(0, 1).mul(255).round().byte()
     record = facts | {"settings": dict(task.asked), "model": task.model}
     files = {
-        "before": File("before", BINARY, partial(pack_map, found.before.map[0])),
-        "after": File("after", BINARY, partial(pack_map, found.after.map[0])),
-        "photo": File("photo.png", PNG, partial(_encode_pixels, picture.cpu())),
+        "before": _keep("before", pack_map(found.before.map[0])),
+        "after": _keep("after", pack_map(found.after.map[0])),
+        "photo": _keep("photo.png", _encode_pixels(picture.cpu()), PNG),
         "json": File("result.json", JSON, partial(_to_json, record)),
     }
     return JobResult(facts, files)
@@ -192,8 +190,8 @@ def certify(task: Task, job: Job) -> JobResult:
     facts |= {"active": active, "stays": stays, "overlap": overlap, "seconds": round(time.monotonic() - began, 2)}
     facts |= {"sentence": _tell_certificate(active, stays, epsilons, noise.alpha)}
     files = {
-        "map": File("map", BINARY, partial(pack_map, found.map)),
-        "radius": File("radius", BINARY, partial(pack_map, radius)),
+        "map": _keep("map", pack_map(found.map)),
+        "radius": _keep("radius", pack_map(radius)),
         "json": File("result.json", JSON, partial(_to_json, facts | {"model": task.model})),
     }
     return JobResult(facts, files)
@@ -221,7 +219,7 @@ def describe_known(found: Explanation, random: bool) -> str:
 def _look(task: Task, job: Job, explainer: Explainer) -> tuple[Tensor, int | None]:
     """The network's input, on its device; tells the classes first."""
     job.check()
-    x = explainer.read(task.photo.decode())[0][None].to(task.classifier.device)
+    x = task.photo.use(lambda picture: explainer.read(picture)[0])[None].to(task.classifier.device)
     top = rank(task.classifier, x)
     job.tell("classes", {"top": top})
     job.check()
@@ -236,6 +234,17 @@ def _head(task: Task, found: Explanation) -> dict[str, Any]:
     about = {"kind": task.kind, "method": task.method, "converged": facts["converged"], "seed": found.seed}
     spent = None if found.gradients is None else int(found.gradients[0])
     return about | _describe_class(task, facts["target"]) | size | known | {"gradients": spent}
+
+
+def _keep(name: str, content: bytes, kind: str = BINARY) -> File:
+    """A file that is made already: what it was made of may be much larger."""
+    return File(name, kind, partial(bytes, content))
+
+
+def _own(found: Explanation) -> Explanation:
+    """A result without the moments, none of whose tensors is a part of a larger one."""
+    tensors: dict[str, Any] = {name: each.clone() for name, each in vars(found).items() if isinstance(each, Tensor)}
+    return replace(found, **tensors | {"moments": None})
 
 
 def _describe_class(task: Task, target: int | None) -> dict[str, Any]:
@@ -254,16 +263,6 @@ def _dense(explainer: Explainer, found: Explanation) -> Tensor | None:
 def _share(explainer: Explainer) -> float | None:
     share = getattr(explainer.method, "share", None)
     return float(share) if isinstance(share, float | int) else None
-
-
-def _for_python(recipe: tuple[str, str, int | None, dict[str, Any], str], task: Task) -> Any:
-    """The same with the options as Python has them."""
-    model, method, target, given, device = recipe
-    quality = given.get("quality")
-    rest = {name: value for name, value in given.items() if name != "quality"}
-    if quality is not None:
-        rest |= {"budget": quality} if "budget" in option_names(method) else {"samples": task.options["samples"]}
-    return model, method, target, rest, device
 
 
 def _draw_preview(map_: Tensor) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import groupby
@@ -22,6 +22,8 @@ from torch.utils.data import Dataset
 
 from moreaugrad.bulk_jobs.folder import JOB, parts_of, read_job
 from moreaugrad.bulk_jobs.parts import FACTS, GROUP, SCHEMA, BulkRow, Values, count_rows, read_row
+from moreaugrad.identity import read_view
+from moreaugrad.models.classifier import CentreCrop
 from moreaugrad.registry import unknown
 
 if TYPE_CHECKING:
@@ -74,6 +76,11 @@ class BulkMaps(Dataset[BulkRow]):
         self.job = read_job(self.folder)
         paths = [part.path(self.folder) for part in parts_of(self.job)]
         self.parts = [path for path in paths if path.is_file()]
+
+    @cached_property
+    def view(self) -> CentreCrop | None:
+        """How the model cut photos; None where that is the user's own function."""
+        return read_view(self.job["configuration"].get("view", ""))
 
     @property
     def total(self) -> int:
@@ -161,7 +168,7 @@ class BulkMaps(Dataset[BulkRow]):
                 for group, numbers in groupby((number for _, number in within), lambda number: number // GROUP):
                     table = file.read_row_group(group, SCHEMA.names)
                     for number in numbers:
-                        yield read_row(table, number - group * GROUP)
+                        yield replace(read_row(table, number - group * GROUP), view=self.view)
 
     def __len__(self) -> int:
         return int(self.facts.num_rows)

@@ -18,9 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
+from moreaugrad.data.images import read_image
 from moreaugrad.files import replacing
+from moreaugrad.models.classifier import CentreCrop
 from moreaugrad.results import Explanation
+from moreaugrad.source import InputSource, Photo
 
 GROUP = 16  # rows read together to get one of them
 SPARSE = 0.5  # a map with a smaller share of entries is stored as those
@@ -49,6 +53,7 @@ class BulkRow:
         seconds: what the map took, shared equally among the images solved together.
         error: what went wrong, in a sentence; None for an image with a map.
         map: the raw values (C, H, W), float32; None for an image with an error.
+        view: how the model cuts a photo; None where that is the user's own function.
 
     Example:
         >>> import numpy as np
@@ -71,15 +76,19 @@ class BulkRow:
     seconds: float | None = None
     error: str | None = None
     map: Values | None = field(default=None, repr=False)
+    view: CentreCrop | None = field(default=None, repr=False)
 
-    def explanation(self) -> Explanation:
+    def explanation(self, image: str | Path | Image.Image | None = None) -> Explanation:
         """The map as other functions take it: for `show`, metrics and `save`.
 
+        Args:
+            image: the photo, to be drawn beside the map; jobs do not store it.
+
         Returns:
-            An `Explanation` of one image; `show(image=...)` draws it on the image.
+            An `Explanation` of one image.
 
         Raises:
-            ValueError: the image has an error instead of a map.
+            ValueError: the image has an error instead of a map, or the photo cannot be cut as the model did.
         """
         if self.map is None:
             raise ValueError(f"{self.key!r} must have a map, got the error: {self.error}")
@@ -87,7 +96,22 @@ class BulkRow:
         tensors: dict[str, Any] = {
             name: None if value is None else torch.tensor([value]) for name, value in numbers.items()
         }
-        return Explanation(map=torch.from_numpy(self.map)[None], target=self.target, seed=self.seed, **tensors)
+        source = None if image is None else self._make_source(read_image(image), self.map.shape)
+        return Explanation(
+            map=torch.from_numpy(self.map)[None], target=self.target, seed=self.seed, source=source, **tensors
+        )
+
+    def _make_source(self, photo: Image.Image, shape: tuple[int, ...]) -> InputSource:
+        crop, region = (photo, None) if self.view is None else (self.view.apply(photo)[1], self.view.region(photo.size))
+        if crop.size != shape[:0:-1]:
+            raise ValueError(
+                f"image must be the picture as the model saw it, {shape[2]} x {shape[1]} pixels, got {crop.width} x "
+                f"{crop.height}; its view is a function that jobs do not store: cut the photo by it first"
+            )
+        pixels = torch.tensor(np.asarray(crop)).movedim(-1, 0)[None]
+        labels = None if self.target is None or self.label is None else {self.target: self.label}
+        known = Photo(size=photo.size, region=region, crop=crop, read=lambda: photo)
+        return InputSource(inputs=(pixels,), photos=(known,), labels=labels, view=self.view)
 
 
 FACTS = {
@@ -231,4 +255,4 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-assert set(FACTS) | {"map"} == {each.name for each in fields(BulkRow)}
+assert set(FACTS) | {"map", "view"} == {each.name for each in fields(BulkRow)}

@@ -18,7 +18,6 @@ from moreaugrad.bulk_jobs.parts import BulkRow, Values
 from moreaugrad.bulk_jobs.sources import BulkSource, open_source
 from moreaugrad.data.images import read_image
 from moreaugrad.files import first_line
-from moreaugrad.identity import read_view
 from moreaugrad.plotting import pictures
 
 SIDE = 144  # pixels of the longer side of a map
@@ -40,7 +39,7 @@ class Photos:
     def __init__(self, maps: BulkMaps, source: BulkSource | None = None) -> None:
         self.missing, self.reason = 0, ""
         self._source, self._rows = source, {}
-        self._view = read_view(maps.job["configuration"]["view"])
+        self._view = maps.view
         try:
             self._source = source or find_source(maps)
             self._rows = {key: row for row, key in enumerate(self._source.keys)}

@@ -39,13 +39,14 @@ class NetworkOptions:
 
     panel: ClassVar[str] = "Network"
 
-    host: str = option("The address to listen on; any but this machine's own needs a token.", default="127.0.0.1")
+    host: str = option("The address to listen on; any but this machine's own has a token.", default="127.0.0.1")
     port: int = option("The port to listen on.", default=PORT)
     token: str | None = option(
         "What visitors must know to get in; it is part of the printed address.", shown="drawn where one is needed"
     )
     allow_host: list[str] | None = option(  # noqa: RUF009
-        "Another name by which visitors call this server, as behind a proxy; may be repeated.", metavar="NAME"
+        "Another name by which visitors call this server, as behind a proxy, with a token; may be repeated.",
+        metavar="NAME",
     )
 
     def __post_init__(self) -> None:
@@ -60,7 +61,7 @@ class NetworkOptions:
         """With a token, where the address needs one."""
         from moreaugrad.app.guard import is_local
 
-        needed = self.token is None and not is_local(self.host)
+        needed = self.token is None and (self.allow_host is not None or not is_local(self.host))
         return replace(self, token=secrets.token_urlsafe(16)) if needed else self
 
     @property
@@ -68,7 +69,7 @@ class NetworkOptions:
         """By which the server may be called."""
         from moreaugrad.app.guard import LOOPBACK
 
-        return (*LOOPBACK, self.host, *(self.allow_host or ()))
+        return (*LOOPBACK, self.host.lower(), *(each.lower() for each in self.allow_host or ()))
 
     @contextmanager
     def listen(self) -> Iterator[socket.socket]:
@@ -122,12 +123,15 @@ def make_menu(model: ModelOptions, more: list[str], terminal: Terminal) -> Menu:
     from moreaugrad.app.models import Menu
 
     asked = [model, *(ModelOptions(model=name, device=model.device) for name in more)]
-    found = {}
+    found, loaded = {}, {}
     for each in asked:
         classifier = each.load(terminal)
         classifier.check()
+        files = {"weights": each.weights, "labels": each.labels}  # visitors learn their names, not where they are
+        given = {name: Path(path).name for name, path in files.items() if path is not None} | each.view
         found[each.model] = classifier
-    return Menu(found)
+        loaded[each.model] = {name: value for name, value in given.items() if value is not None}
+    return Menu(found, loaded)
 
 
 def make_photos(folder: Path | None) -> PhotoStore:
@@ -140,13 +144,14 @@ def make_photos(folder: Path | None) -> PhotoStore:
         from PIL import Image
         from skimage.data import chelsea
 
-        found.add_example("chelsea", "Chelsea the cat", encode(Image.fromarray(chelsea())))  # type: ignore[no-untyped-call]
+        cat = encode(Image.fromarray(chelsea()))  # type: ignore[no-untyped-call]
+        found.add_example("Chelsea the cat", cat, "chelsea")
         return found
     if not folder.is_dir():
         raise ValueError(f"--examples must be a folder, got {str(folder)!r}")
     for path in sorted(each for each in folder.iterdir() if each.is_file())[:MOST_EXAMPLES]:
         try:
-            found.add_example(f"example-{len(found.examples) + 1}", path.stem, path.read_bytes())
+            found.add_example(path.stem, path.read_bytes())
         except Refusal as error:
             sys.stderr.write(f"{path.name} is left out: {error}\n")
     if not found.examples:
@@ -156,20 +161,18 @@ def make_photos(folder: Path | None) -> PhotoStore:
 
 def run(menu: Menu, photos: PhotoStore, read_only: bool, network: NetworkOptions, place: socket.socket) -> None:
     """Serve until somebody stops it."""
-    import uvicorn
-
+    from moreaugrad.app.connections import make_server
     from moreaugrad.app.server import Studio, make_app
 
     studio = Studio(menu, photos, read_only=read_only)
     app = make_app(studio, network.names, network.token, network.host in ("0.0.0.0", "::"))
-    options = {"log_level": "warning", "server_header": False, "timeout_graceful_shutdown": 1, "limit_concurrency": 500}
-    server = uvicorn.Server(uvicorn.Config(app, **options))  # type: ignore[arg-type]
     port, query = place.getsockname()[1], "" if network.token is None else f"?token={network.token}"
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(network.host, network.host)
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(network.host, network.host)
+    shown = f"[{shown}]" if ":" in shown else shown
     sys.stdout.write(f"http://{shown}:{port}/{query}\n")
     sys.stdout.flush()
     studio.warm_up()
-    server.run(sockets=[place])
+    make_server(app, studio.jobs.stop_all).run(sockets=[place])
 
 
 def _bind(host: str, port: int) -> socket.socket | None:

@@ -46,6 +46,9 @@ class View(Protocol):
         ...
 
 
+MOST_AROUND = 16  # a picture whose resized whole is so many times as large as its cut is cut before it is resized
+
+
 @dataclass(frozen=True, slots=True)
 class CentreCrop:
     """Resize to a box, cut out the centre, normalise: what nearly all published weights expect.
@@ -77,6 +80,8 @@ class CentreCrop:
         width, height = self._scaled_size(*picture.size)
         fill = tuple(round(255 * value) for value in self.mean) if self.fit == "contain" else (0, 0, 0)
         canvas = Image.new("RGB", (self.size[1], self.size[0]), fill if len(fill) == 3 else fill * 3)
+        if self.fit == "cover" and width * height > MOST_AROUND * self.size[0] * self.size[1]:
+            return picture.resize(canvas.size, self.filter, self.region(picture.size))  # nothing around the cut
         left, top = _centre_start(width, self.size[1]), _centre_start(height, self.size[0])
         canvas.paste(picture.resize((width, height), self.filter), (-left, -top))
         return canvas
