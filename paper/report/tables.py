@@ -252,8 +252,9 @@ def frontier(results: Results, dataset: str, share: str = "0.1") -> str:
     for key, some in group_rows(lines, ("method", "noise", "rho", "statistic")).items():
         at = {number(line["epsilon"]): format_interval(line, "moved") for line in some}
         explains = (format_interval(some[0], name) for name in ("insertion", "deletion"))
-        rows.append([_map_name(*key), *key[1:3], *(at[size] for size in sizes), *explains])
-    head = ["map", "noise", "rho", *(f"moved, norm {size:.3g}" for size in sizes), "insertion ↑", "deletion ↓"]
+        images = max(int(number(line["n"])) for line in some)
+        rows.append([_map_name(*key), *key[1:3], *(at.get(size, "") for size in sizes), *explains, str(images)])
+    head = ["map", "noise", "rho", *(f"moved, norm {size:.3g}" for size in sizes), "insertion ↑", "deletion ↓", "images"]
     return make_table(head, rows)
 
 
