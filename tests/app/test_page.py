@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from page_server import encode, make_studio, running
 from PIL import Image
+from torch import nn
 
 import moreaugrad as mg
+from moreaugrad.models.classifier import CentreCrop, Classifier
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -62,8 +64,8 @@ def opened(browser, server, place="/", **options):
 
 
 def is_error(line):
-    """Whether a line of the console is an error of the page; an answer such as 422 is not."""
-    return line.type == "error" and "status of" not in line.text
+    """Whether a line of the console is an error of the page; an answer such as 422, or a test's abort, is not."""
+    return line.type == "error" and "status of" not in line.text and "ERR_FAILED" not in line.text
 
 
 def wait_done(page, state="done"):
@@ -91,8 +93,33 @@ def note_requests(page):
     return asked
 
 
+@contextmanager
+def delayed(page, pattern, start):
+    """What is done while the answer to a request is not there yet; then it comes, and the page has time for it."""
+    waiting, pattern = [], re.compile(pattern)
+
+    def hold(way):
+        waiting.append(way)
+
+    page.route(pattern, hold)
+    start()
+    while not waiting:
+        page.wait_for_timeout(20)
+    yield
+    with page.expect_response(pattern):
+        waiting[0].continue_()
+    page.wait_for_timeout(300)
+
+
+def own_photo(name="other.png"):
+    """A photo as a file that is chosen."""
+    values = np.random.default_rng(5).integers(0, 255, (50, 60, 3), dtype=np.uint8)
+    return {"name": name, "mimeType": "image/png", "buffer": encode(Image.fromarray(values))}
+
+
 def test_the_first_photo_is_explained_at_once(browser, server):
     with opened(browser, server) as page:
+        playwright.expect(page.locator("#stage-corner")).to_have_text("map")
         assert page.locator("#classes button[data-target]").count() == 5
         assert "%" in page.inner_text("#known") or "known" in page.inner_text("#known")
         assert pixels(page).std() > 10
@@ -111,6 +138,23 @@ def test_a_photo_is_uploaded_and_its_map_is_that_of_the_library(browser, server,
         wanted = mg.explain(network, other, budget=int(found.options["budget"]))
         np.testing.assert_array_equal(found.map.numpy(), wanted.map.numpy())
         assert "sample" not in page.evaluate("location.hash")  # an uploaded photo is never in the link
+
+
+GIVE = """([kind, bytes]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([new Uint8Array(bytes)], 'given.png', {type: 'image/png'}));
+  const words = {bubbles: true, cancelable: true};
+  document.body.dispatchEvent(kind === 'paste' ? new ClipboardEvent(kind, {...words, clipboardData: data})
+    : new DragEvent(kind, {...words, dataTransfer: data}));
+}"""
+
+
+@pytest.mark.parametrize("kind", ["drop", "paste"])
+def test_a_photo_is_dropped_or_pasted(browser, server, kind):
+    given = list(encode(Image.fromarray(np.random.default_rng(8).integers(0, 255, (30, 44, 3), dtype=np.uint8))))
+    with opened(browser, server) as page:
+        choose(page, lambda: page.evaluate(GIVE, [kind, given]))
+        assert "given.png, 44 \u00d7 30" in page.inner_text("#photo-name")
 
 
 def test_another_class_is_one_click(browser, server):
@@ -252,6 +296,131 @@ def test_a_visit_by_keyboard_alone(browser, server):
         page.locator("#tab-explain").focus()
         page.keyboard.press("ArrowRight")
         assert page.locator("#panel-compare").is_visible()
+
+
+@pytest.mark.parametrize(
+    ("tab", "name", "field", "file"),
+    [("attack", "attack", "steps", "before"), ("certificate", "certify", "samples", "radius")],
+)
+def test_a_late_result_of_another_photo_is_not_shown(browser, server, tab, name, field, file):
+    with opened(browser, server) as page:
+        page.click(f"#tab-{tab}")
+        page.fill(f"#{name}-{field}", page.get_attribute(f"#{name}-{field}", "min"))
+        with delayed(page, f"/{file}$", lambda: page.click(f"#{name}-run")):
+            choose(page, lambda: page.set_input_files("#photo-input", own_photo()))
+        assert page.locator(f"#{name}-result").is_hidden()
+        assert not page.inner_text(f"#{name}-status")
+
+
+def test_a_map_that_stays_after_stop_is_named(browser, server):
+    with opened(browser, server) as page:
+        named = page.locator("#classes [aria-pressed=true] span").first.inner_text()
+        page.route("**/events", lambda way: None)
+        choose(page, page.locator("#classes [aria-pressed=false]").first.click, "waiting")
+        page.click("#stop")
+        wait_done(page, "stopped")
+        assert page.inner_text("#status-text") == f"Stopped. The map is still Sparse MoreauGrad for {named}."
+        playwright.expect(page.locator("#stage-corner")).to_have_text("earlier map")
+
+
+def test_an_example_chosen_during_an_upload_stays(browser, server):
+    with opened(browser, server) as page:
+        with delayed(page, "/api/photos$", lambda: page.set_input_files("#photo-input", own_photo())):
+            page.locator(".example").dispatch_event("click")
+        assert "a slope" in page.inner_text("#photo-name")
+        assert page.get_attribute("#drop", "data-busy") is None
+
+
+def test_the_class_of_an_own_photo_is_not_in_the_link(browser, server):
+    with opened(browser, server) as page:
+        choose(page, lambda: page.set_input_files("#photo-input", own_photo()))
+        choose(page, page.locator("#classes [aria-pressed=false]").first.click)
+        page.wait_for_timeout(400)  # the address is written a little later
+        assert "target" not in page.evaluate("location.hash")
+    with opened(browser, server, "/#photo=unknown&target=9") as page:
+        page.wait_for_timeout(400)
+        assert "target" not in page.evaluate("location.hash")
+
+
+def test_stop_ends_a_comparison_while_a_map_is_loaded(browser, server):
+    with opened(browser, server) as page:
+        page.click("#tab-compare")
+        asked = note_requests(page)
+        with delayed(page, "/map$", lambda: page.click("#compare-run")):
+            page.click("#compare-stop")
+        page.wait_for_selector("#compare-stop", state="hidden", timeout=60_000)
+        assert len([each for each in asked if each.endswith("/jobs")]) == 1
+
+
+def test_a_job_that_nobody_can_hear_is_stopped(browser, server):
+    with opened(browser, server) as page:
+        asked = note_requests(page)
+        page.route("**/events", lambda way: way.abort())
+        choose(page, lambda: page.select_option("#quality", "best"), "failed")
+        job = next(each for each in asked if each.endswith("/events")).split("/")[-2]
+        assert server.wait(job)["state"] == "stopped"
+        assert "broke off" in page.inner_text("#error")
+
+
+def test_a_finger_reads_values(browser, server):
+    def tap(selector):
+        box = page.locator(selector).bounding_box()
+        page.touchscreen.tap(box["x"] + 0.7 * box["width"], box["y"] + 0.3 * box["height"])
+        page.wait_for_timeout(100)
+
+    with opened(browser, server, has_touch=True) as page:
+        tap("#stage")
+        assert page.inner_text("#pointer-value").startswith("row ")
+        page.click("#tab-compare")
+        page.click("#compare-none")
+        page.check("#compare-methods input[value=gradient]")
+        page.click("#compare-run")
+        page.wait_for_selector("#compare-stop", state="hidden", timeout=60_000)
+        for number in (1, 2):
+            tap(f".tile:nth-child({number}) canvas")
+            assert "sum" in page.inner_text(".tile:nth-child(2) .value")
+
+
+def test_only_the_first_mouse_button_moves_the_divider(browser, server):
+    with opened(browser, server) as page:
+        box = page.locator("#stage").bounding_box()
+        for button, moved in (("right", False), ("left", True)):
+            page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 50)
+            page.mouse.down(button=button)
+            page.mouse.move(box["x"] + 0.8 * box["width"], box["y"] + 50)
+            page.mouse.up(button=button)
+            assert (page.input_value("#divider") != "50") == moved
+
+
+def test_a_text_is_dropped_into_a_field(browser, server):
+    drop = """field => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.setData('text/plain', 'cat');
+      return field.dispatchEvent(new DragEvent('drop', {bubbles: true, cancelable: true, dataTransfer}));
+    }"""
+    with opened(browser, server) as page:
+        assert page.locator("#class-search").evaluate(drop)  # the browser may put it in
+        assert not page.inner_text("#error")
+        assert not page.locator("#stage").evaluate(drop)
+
+
+def test_a_network_with_one_output_is_neither_attacked_nor_certified(browser, picture):
+    crop = CentreCrop((16, 16), (16, 16), (0.0,) * 3, (1.0,) * 3)
+    single = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(768, 1)).requires_grad_(False), crop, "single")
+    with running(make_studio({"single": single}, picture)) as server, opened(browser, server) as page:
+        for tab, name in (("attack", "attack"), ("certificate", "certify")):
+            page.click(f"#tab-{tab}")
+            assert page.locator(f"#{name}-run").is_disabled()
+            assert "single output" in page.inner_text(f"#{name}-status")
+
+
+def test_the_copied_link_has_no_token(browser, server):
+    with opened(browser, server, "/?token=secret", permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.click("#copy-link")
+        playwright.expect(page.locator("#copied")).to_have_text("The link is copied.")
+        copied = page.evaluate("navigator.clipboard.readText()")
+        assert "method=" in copied
+        assert "secret" not in copied
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -12,7 +12,7 @@ import pytest
 from page_server import encode, make_studio, running
 from PIL import Image
 
-from moreaugrad.app import connections, server
+from moreaugrad.app import bodies, connections
 from moreaugrad.app.guard import HEADERS, Guard, is_local
 
 
@@ -123,7 +123,7 @@ def test_a_form_may_send_the_photo_too(client):
 
 
 def test_a_slow_upload_is_cut_off(network, picture, monkeypatch):
-    monkeypatch.setattr(server, "PATIENCE", 0.3)
+    monkeypatch.setattr(bodies, "PATIENCE", 0.3)
     with running(make_studio({"n": network}, picture)) as client:
         with socket.create_connection(("127.0.0.1", client.port)) as line:
             head = f"POST /api/photos HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nContent-Length: 1000\r\n\r\nabc"

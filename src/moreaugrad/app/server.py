@@ -16,10 +16,11 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from moreaugrad.app.bodies import read_json, read_photo
 from moreaugrad.app.guard import LOOPBACK, Application, Guard
 from moreaugrad.app.jobs import MOST_WAITING, OVER, RUNNING, WAITING, Job, JobQueue
 from moreaugrad.app.models import Menu, describe_methods
@@ -31,7 +32,6 @@ from moreaugrad.methods import PRESETS, QUALITY
 from moreaugrad.model import STATISTICS
 
 MOST_UPLOADS = 24  # at once, each of which takes twice its size in memory
-MOST_JSON, PATIENCE = 65_536, 30.0  # bytes of a request's JSON; seconds that sending a request may take
 LOOK, BEAT = 0.1, 0.4  # seconds between two looks at a job, and between two words that it is alive
 FORGET = 60.0  # seconds between two looks for what is old
 STATIC = {
@@ -139,7 +139,7 @@ class Api:
                 503, f"at most {MOST_UPLOADS} photos may come in at once; try again later", {"Retry-After": "5"}
             )
         async with self._uploads:
-            data = await _read_photo(request)
+            data = await read_photo(request)
         key, photo = await run_in_threadpool(self.studio.photos.add, data)
         return JSONResponse({"id": key, "width": photo.width, "height": photo.height}, 201)
 
@@ -153,7 +153,7 @@ class Api:
         return _picture(await run_in_threadpool(photo.use, make_thumbnail), "image/jpeg")
 
     async def add_job(self, request: Request) -> Response:
-        body = await _read_json(request)
+        body = await read_json(request)
         job = await run_in_threadpool(self.studio.start, body)
         return JSONResponse({"id": job.key}, 201)
 
@@ -254,53 +254,6 @@ def _read_static(name: str) -> Response:
 
 def _picture(content: bytes, kind: str) -> Response:
     return Response(content, media_type=kind, headers={"Cache-Control": "private, no-cache"})  # models may change
-
-
-async def _read_photo(request: Request) -> bytes:
-    """The bytes of a photo: the body itself, or the one file of a form."""
-    if request.headers.get("content-type", "").startswith("multipart/form-data"):
-        body = await _read_body(request, MOST_BYTES + 65_536, "a photo")
-        request._body = body  # the form is read from what is there already
-        try:
-            async with request.form(max_files=1, max_fields=4) as form:
-                uploads = [each for each in form.values() if not isinstance(each, str)]
-                if len(uploads) != 1:
-                    raise Refusal(400, f"a form must have one file, got {len(uploads)}")
-                return await uploads[0].read()
-        except HTTPException as error:
-            raise Refusal(400, "a form must have one file, got a damaged one") from error
-    return await _read_body(request, MOST_BYTES, "a photo")
-
-
-async def _read_body(request: Request, most: int, what: str) -> bytes:
-    """The body, of at most so many bytes, within `PATIENCE`."""
-    sentence = f"{what} must have at most {most / 1e6:.3g} MB"
-    length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > most:
-        raise Refusal(413, f"{sentence}, got {int(length) / 1e6:.3g} MB", {"Connection": "close"})
-    found = bytearray()
-    try:
-        async with asyncio.timeout(PATIENCE):
-            async for piece in request.stream():
-                found += piece
-                if len(found) > most:
-                    raise Refusal(413, f"{sentence}, got more", {"Connection": "close"})
-    except TimeoutError:
-        raise Refusal(408, f"a request must be sent within {PATIENCE:g} s", {"Connection": "close"}) from None
-    except ClientDisconnect:
-        raise Refusal(400, "the request ended too soon") from None
-    return bytes(found)
-
-
-async def _read_json(request: Request) -> Mapping[str, Any]:
-    body = await _read_body(request, MOST_JSON, "JSON")
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        raise Refusal(400, "the body must be JSON, got something else") from None
-    if not isinstance(found, dict):
-        raise Refusal(400, f"the body must be a JSON object, got {type(found).__name__}")
-    return found
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -1,11 +1,12 @@
 /** The tab Attack: how far a small change of the photo moves the map. */
 
 /** @import { AttackRequest, AttackResult, JobResult } from "./types.js" */
+/** @import { MapFile } from "./mapdata.js" */
 /** @import { Store } from "./settings.js" */
 /** @import { Subject } from "./subject.js" */
 
 import { fetchBytes, fetchPicture } from "./api.js";
-import { add, box, button, fillMenu, find, input, select } from "./dom.js";
+import { add, box, fillMenu, find, input, select } from "./dom.js";
 import { makeCanvas, paintPlane } from "./draw.js";
 import { decodeMap, fullColour, sumChannels } from "./mapdata.js";
 import { clearNotice, guarded, tell } from "./notice.js";
@@ -13,7 +14,9 @@ import { JobPanel } from "./panel.js";
 import { optionsOf } from "./settings.js";
 import { readValues } from "./shown.js";
 import { TileGroup } from "./tiles.js";
-import { digits, nameClass, tellCost, titleOfMethod } from "./words.js";
+import { digits, nameClass, tellCost, tellOneOutput, titleOfMethod } from "./words.js";
+
+/** @typedef {{result: AttackResult, before: MapFile, after: MapFile, attacked: ImageBitmap}} Attacked */
 
 export class AttackTab {
   #panel = new JobPanel("attack");
@@ -37,11 +40,15 @@ export class AttackTab {
     store.listen((changed) => changed.has("method") && follow());
     follow();
     subject.listenToRenewal(() => {
-      if (methods.length > 0) this.#panel.reset();
+      this.#panel.reset();
       box("attack-result").hidden = true;
     });
-    button("attack-run").disabled = methods.length === 0;
-    if (methods.length === 0) this.#panel.say("No method of this server can be attacked.");
+    const check = () => {
+      if (methods.length === 0) this.#panel.refuse("No method of this server can be attacked.");
+      else this.#panel.refuse(tellOneOutput(store.model, "Attacks"));
+    };
+    store.listen((changed) => changed.has("model") && check());
+    check();
     find("attack-form", HTMLFormElement).addEventListener("submit", (event) => {
       event.preventDefault();
       guarded(() => this.#attack())();
@@ -72,20 +79,14 @@ export class AttackTab {
       attack: { epsilon, steps },
     };
     box("attack-result").hidden = true;
-    await this.#panel.runOne(request, (result) => this.#show(result, crop));
+    await this.#panel.runOne(request, loadAttack, (loaded) => loaded && this.#show(loaded, crop));
   }
 
   /**
-   * @param {JobResult} result
+   * @param {Attacked} loaded
    * @param {ImageBitmap | null} crop the photo as it was when the attack began
    */
-  async #show(result, crop) {
-    if (result.kind !== "attack") return;
-    const [before, after, attacked] = await Promise.all([
-      fetchBytes(result.files.before).then(decodeMap),
-      fetchBytes(result.files.after).then(decodeMap),
-      fetchPicture(result.files.photo),
-    ]);
+  #show({ result, before, after, attacked }, crop) {
     const signed = [before, after].some(({ exact }) => exact.some((value) => value < 0));
     const pixels = before.height * before.width;
     const difference = { ...before, exact: after.exact.map((value, entry) => value - (before.exact[entry] ?? 0)) };
@@ -143,4 +144,18 @@ export class AttackTab {
     find("attack-json", HTMLAnchorElement).href = result.files.json;
     box("attack-result").hidden = false;
   }
+}
+
+/**
+ * @param {JobResult} result
+ * @returns {Promise<Attacked | null>}
+ */
+async function loadAttack(result) {
+  if (result.kind !== "attack") return null;
+  const [before, after, attacked] = await Promise.all([
+    fetchBytes(result.files.before).then(decodeMap),
+    fetchBytes(result.files.after).then(decodeMap),
+    fetchPicture(result.files.photo),
+  ]);
+  return { result, before, after, attacked };
 }

@@ -14,7 +14,7 @@ import { clearNotice, guarded, tell } from "./notice.js";
 import { JobPanel } from "./panel.js";
 import { readValues } from "./shown.js";
 import { TileGroup } from "./tiles.js";
-import { capitalise, counted, digits, duration, nameClass, percent, thousands } from "./words.js";
+import { capitalise, counted, digits, duration, nameClass, percent, tellOneOutput, thousands } from "./words.js";
 
 // The two colours of the legend in page.css: they differ in lightness too.
 const STAYS = [0x35, 0xe0, 0xc8];
@@ -44,6 +44,9 @@ export class CertificateTab {
       guarded(() => this.#certify())();
     });
     input("certify-epsilon").addEventListener("input", this.#draw);
+    const check = () => this.#panel.refuse(tellOneOutput(store.model, "Certificates"));
+    store.listen((changed) => changed.has("model") && check());
+    check();
     subject.listenToRenewal(() => {
       this.#panel.reset();
       this.#certified = null;
@@ -72,19 +75,14 @@ export class CertificateTab {
       certify: { sigma, samples, sparsity: Number(share.toPrecision(6)) },
     };
     box("certify-result").hidden = true;
-    await this.#panel.runOne(request, (result) => this.#show(result, crop));
+    await this.#panel.runOne(request, loadCertificate, (loaded) => loaded && this.#show(loaded, crop));
   }
 
   /**
-   * @param {JobResult} result
-   * @param {ImageBitmap | null} crop
+   * @param {{result: CertifyResult, map: MapFile, radius: MapFile}} loaded
+   * @param {ImageBitmap | null} crop the photo as it was when the job began
    */
-  async #show(result, crop) {
-    if (result.kind !== "certify") return;
-    const [map, radius] = await Promise.all([
-      fetchBytes(result.files.map).then(decodeMap),
-      fetchBytes(result.files.radius).then(decodeMap),
-    ]);
+  #show({ result, map, radius }, crop) {
     this.#tiles.clear();
     const tile = this.#tiles.add("What surely stays");
     this.#certified = { result, map, radius, backdrop: crop && greyCopy(crop), tile };
@@ -133,6 +131,16 @@ export class CertificateTab {
           `(${percent(result.active > 0 ? stays / result.active : 0)}); the overlap with the map of any such photo is at least ${percent(overlap)}.`;
     tile.show(paintCertified(map, radius, backdrop, epsilon));
   }
+}
+
+/** @param {JobResult} result */
+async function loadCertificate(result) {
+  if (result.kind !== "certify") return null;
+  const [map, radius] = await Promise.all([
+    fetchBytes(result.files.map).then(decodeMap),
+    fetchBytes(result.files.radius).then(decodeMap),
+  ]);
+  return { result, map, radius };
 }
 
 /**

@@ -41,7 +41,7 @@ export class CompareTab {
     );
     this.#panel.stop.addEventListener("click", () => (this.#run.stopped = true));
     subject.listenToRenewal(() => {
-      this.#run.stopped = true;
+      this.#run = { stopped: true }; // the run before has nothing to show any more
       this.#panel.reset();
       this.#drawn = [];
       this.#tiles.clear();
@@ -98,7 +98,7 @@ export class CompareTab {
     let finished = 0;
     for (const [place, method] of methods.entries()) {
       const tile = tiles[place];
-      if (!tile) continue;
+      if (!tile || run.stopped) break;
       const request = this.#request(method, photo, model, target);
       tile.say(`${capitalise(method.summary)}.`, "Computing …");
       try {

@@ -9,6 +9,7 @@ import { ClassChooser } from "./classes.js";
 import { copyText } from "./clipboard.js";
 import { box, button, debounce, find } from "./dom.js";
 import { JobPlace } from "./jobs.js";
+import { addressOfPage } from "./link.js";
 import { decodeMap, SaliencyMap } from "./mapdata.js";
 import { clearNotice, guarded, tellProblem } from "./notice.js";
 import { showBar, tellBusy, tellProgress, tellWaiting } from "./panel.js";
@@ -65,7 +66,9 @@ export class ExplainTab {
       await copyText(text);
       box("copied").textContent = said;
     });
-    button("copy-link").addEventListener("click", () => copy(window.location.href, "The link is copied."));
+    button("copy-link").addEventListener("click", () =>
+      copy(addressOfPage(this.store.values, this.store.about), "The link is copied."),
+    );
     button("copy-command").addEventListener("click", () =>
       copy(box("command").textContent ?? "", "The command is copied."),
     );
@@ -156,6 +159,7 @@ export class ExplainTab {
     box("status-text").textContent = "Waiting for the server …";
     box("steps").textContent = "";
     showBar(this.#bar, null);
+    this.#shown.markEarlier();
     // What is told of the map before would be wrong of the one that comes.
     box("known").textContent = box("facts").textContent = "";
     box("take").hidden = true;
@@ -184,21 +188,28 @@ export class ExplainTab {
         },
       });
       if (outcome.state === "replaced" || wanted !== this.#wanted) return;
-      if (outcome.state === "stopped") return this.#stopped();
+      if (outcome.state === "stopped") return this.#end("stopped", "Stopped.");
       if (outcome.result.kind === "explain") await this.#show(outcome.result, request, wanted);
     } catch (problem) {
       if (wanted !== this.#wanted) return;
-      this.#shown.endPreview();
-      this.#setState("failed");
-      box("status-text").textContent = "There is no map.";
+      this.#end("failed", "This did not work.");
       tellProblem(problem);
     }
   }
 
-  #stopped() {
+  /**
+   * Ends without a new map; an earlier one stays, and is named.
+   *
+   * @param {State} state
+   * @param {string} sentence
+   */
+  #end(state, sentence) {
+    const { result } = this.subject;
+    const method = result && titleOfMethod(result.method);
+    const earlier = result ? `The map is still ${method} for ${nameClass(result.label, result.target)}.` : "";
     this.#shown.endPreview();
-    this.#setState("stopped");
-    box("status-text").textContent = "Stopped.";
+    this.#setState(state);
+    box("status-text").textContent = `${sentence} ${earlier}`.trim();
   }
 
   /**

@@ -32,10 +32,6 @@ export class JobPlace {
   /** @type {Promise<unknown>} */
   #last = Promise.resolve();
 
-  get busy() {
-    return this.#current !== null;
-  }
-
   /** Stops the job that runs here, if one does. */
   stop() {
     this.#current?.abort("stopped");
@@ -82,12 +78,14 @@ async function carryOut(job, listener, signal) {
   const id = await postWithPatience(job, listener, signal);
   if (id === null) return ended(signal);
   running.add(id);
+  /** @type {Outcome | null} */
+  let outcome = null;
   try {
     // A post is not cut off, for then nobody would know the id of the job that it made; so it may end here.
-    if (signal.aborted) return ended(signal);
-    return await hear(id, listener, signal);
+    outcome = signal.aborted ? ended(signal) : await hear(id, listener, signal);
+    return outcome;
   } finally {
-    if (signal.aborted) await deleteJob(id);
+    if (outcome?.state !== "done") await deleteJob(id); // it may run on, and nobody listens to it any more
     running.delete(id);
   }
 }
@@ -105,6 +103,7 @@ async function postWithPatience(job, listener, signal) {
     try {
       return await postJob(job);
     } catch (problem) {
+      if (signal.aborted) break; // nobody waits for it any more
       if (!(problem instanceof ServerError) || problem.status !== 503 || attempt > TRIES) throw problem;
       listener.busy?.(problem.retryAfter, attempt);
       await pause(problem.retryAfter, signal);
@@ -133,7 +132,7 @@ async function hear(id, listener, signal) {
     }
   } catch (problem) {
     if (signal.aborted) return ended(signal);
-    if (problem instanceof ServerError) throw problem;
+    if (problem instanceof ServerError && problem.status !== 0) throw problem;
     // otherwise the connection broke, and the job may be over by now
   }
   return signal.aborted ? ended(signal) : askOnce(id);

@@ -29,6 +29,7 @@ export function writeLink(settings, about) {
     "groups",
     "seed",
   ])) {
+    if (key === "target" && settings.photo === null) continue; // it was chosen for a photo that no link names
     const value = settings[key];
     if (value !== null) words.set(key, String(value));
   }
@@ -38,6 +39,15 @@ export function writeLink(settings, about) {
   if (settings.signed) words.set("signed", "1");
   return words.toString();
 }
+
+/**
+ * The address of the page with all settings, and without a token.
+ *
+ * @param {Settings} settings
+ * @param {About} about
+ */
+export const addressOfPage = (settings, about) =>
+  `${window.location.origin}${window.location.pathname}#${writeLink(settings, about)}`;
 
 /**
  * The settings of a link, and what in it this server does not know. What a link leaves out is as on a fresh page.
@@ -67,10 +77,11 @@ export function readLink(hash, about) {
   }
 
   pick("model", among(about.models.map(({ name }) => name)), (name) => (settings.model = name));
-  pick("method", among(about.methods.map(({ name }) => name)), (name) => (settings.method = name));
   pick("photo", among(about.examples.map(({ id }) => id)), (id) => (settings.photo = id));
   const classes = about.models.find(({ name }) => name === settings.model)?.classes ?? 0;
-  pick("target", whole(0, classes - 1), (target) => (settings.target = target));
+  // The class of a network or a photo that is not here means nothing for the default.
+  if (unknown.length === 0) pick("target", whole(0, classes - 1), (target) => (settings.target = target));
+  pick("method", among(about.methods.map(({ name }) => name)), (name) => (settings.method = name));
   pick("share", between(0.001, 1), (share) => (settings.share = share));
   pick("sparsity", between(0.0001, 1), (sparsity) => (settings.sparsity = sparsity));
   pick("preset", among(about.presets.map(({ name }) => name)), (name) => (settings.preset = name));

@@ -1,6 +1,6 @@
 /** What every running job shows: how far it is, and what it waits for. And the run and stop buttons of a tab. */
 
-/** @import { JobRequest, Progress } from "./types.js" */
+/** @import { JobRequest, JobResult, Progress } from "./types.js" */
 /** @import { Listener, Outcome } from "./jobs.js" */
 
 import { box, button, find } from "./dom.js";
@@ -45,6 +45,10 @@ export class JobPanel {
   #place = new JobPlace();
   /** @type {HTMLProgressElement} */
   #bar;
+  /** Counts runs and resets: a run that is not the newest has nothing to show any more. */
+  #newest = 0;
+  /** Why no job can be started here; empty where one can. */
+  #reason = "";
 
   /** @param {string} prefix of the ids in the page */
   constructor(prefix) {
@@ -57,8 +61,17 @@ export class JobPanel {
 
   /** Stops what runs and forgets what was said, for it is about another photo. */
   reset() {
-    if (this.#place.busy) this.#place.stop();
-    else this.say("");
+    this.#newest++;
+    this.#place.stop();
+    this.showRunning(false);
+    this.say(this.#reason);
+  }
+
+  /** @param {string} reason why no job can be started here; an empty one lets them start */
+  refuse(reason) {
+    this.#reason = reason;
+    this.run.disabled = reason !== "";
+    this.reset();
   }
 
   /** @param {string} text */
@@ -96,22 +109,28 @@ export class JobPanel {
   }
 
   /**
-   * Runs one job from beginning to end.
+   * Runs one job from beginning to end. What comes after a reset is not shown.
    *
+   * @template T
    * @param {JobRequest} job
-   * @param {(result: import("./types.js").JobResult) => Promise<void>} show
+   * @param {(result: JobResult) => Promise<T>} load
+   * @param {(loaded: T) => void} show
    */
-  async runOne(job, show) {
+  async runOne(job, load, show) {
+    const own = ++this.#newest;
     this.showRunning(true);
     try {
       const outcome = await this.follow(job);
-      if (outcome.state === "replaced") return;
+      if (own !== this.#newest || outcome.state === "replaced") return;
       this.showRunning(false);
       if (outcome.state === "stopped") return this.say("Stopped.");
       this.say("Loading the maps …");
-      await show(outcome.result);
+      const loaded = await load(outcome.result);
+      if (own !== this.#newest) return;
+      show(loaded);
       this.say("Done.");
     } catch (problem) {
+      if (own !== this.#newest) return;
       this.showRunning(false);
       this.say("This did not work.");
       tell(sentenceOf(problem));

@@ -29,7 +29,7 @@ export function setUpPhotos(store, subject) {
     drop.dataset.busy = "yes";
     try {
       const photo = await uploadPhoto(file);
-      if (own !== uploads) return; // another one was chosen meanwhile
+      if (own !== uploads) return; // another photo was chosen meanwhile
       subject.upload = { ...photo, name: file.name || "pasted photo" };
       store.change({ photo: null, target: null });
       subject.changed();
@@ -57,6 +57,7 @@ export function setUpPhotos(store, subject) {
   );
   // A photo that misses the zone is taken all the same; the browser would leave the page to show it.
   document.addEventListener("dragover", (event) => {
+    if (isForField(event)) return;
     event.preventDefault();
     if (event.dataTransfer?.types.includes("Files")) drop.dataset.over = "yes";
   });
@@ -64,6 +65,7 @@ export function setUpPhotos(store, subject) {
     if (event.relatedTarget === null) delete drop.dataset.over;
   });
   document.addEventListener("drop", (event) => {
+    if (isForField(event)) return;
     event.preventDefault();
     delete drop.dataset.over;
     const file = event.dataTransfer?.files[0];
@@ -71,14 +73,28 @@ export function setUpPhotos(store, subject) {
     guarded(take)(file);
   });
 
-  setUpExamples(store, subject);
+  setUpExamples(store, subject, () => {
+    uploads++;
+    delete drop.dataset.busy;
+  });
+}
+
+/**
+ * Whether something dropped is a text for a field to write in.
+ *
+ * @param {DragEvent} event
+ */
+function isForField({ dataTransfer, target }) {
+  const field = target instanceof Element && target.closest("input[type=search], input[type=number]");
+  return field && !dataTransfer?.types.includes("Files");
 }
 
 /**
  * @param {Store} store
  * @param {Subject} subject
+ * @param {() => void} forgetUploads
  */
-function setUpExamples(store, subject) {
+function setUpExamples(store, subject, forgetUploads) {
   const menu = box("examples");
   const buttons = store.about.examples.map((example) => {
     const choice = add(menu, "button", undefined, "example");
@@ -89,6 +105,7 @@ function setUpExamples(store, subject) {
     picture.alt = "";
     add(choice, "span", example.name);
     choice.addEventListener("click", () => {
+      forgetUploads(); // one on its way would replace the example
       const changes = subject.photo !== example.id;
       subject.upload = null;
       store.change({ photo: example.id, ...(changes ? { target: null } : {}) });

@@ -24,6 +24,8 @@ export class ShownMap {
   /** @type {{plane: Float32Array, width: number} | null} */
   #preview = null;
   #neverNegative = false;
+  /** Whether another map was asked for after this one. */
+  #earlier = false;
   /** @type {Place | null} */
   #place = null;
   /** The colours to go back to when the sign is switched off. */
@@ -93,6 +95,12 @@ export class ShownMap {
     this.#draw();
   }
 
+  /** Says of the map that another one is asked for. */
+  markEarlier() {
+    this.#earlier = true;
+    this.#draw();
+  }
+
   /** @param {Preview} preview */
   setPreview(preview) {
     this.#preview = { plane: decodePreview(preview), width: preview.width };
@@ -113,6 +121,7 @@ export class ShownMap {
   setMap(map, neverNegative) {
     this.#preview = null;
     this.#map = map;
+    this.#earlier = false;
     this.#neverNegative = neverNegative;
     this.#showFields();
     this.#paint(); // at once: who waits for the result finds it drawn
@@ -152,7 +161,7 @@ export class ShownMap {
     const full = fullColour(this.#plane);
     paintPlane(this.#canvas, this.#plane, map.width, full, look);
     this.stage.setMap(this.#canvas);
-    this.#nameCorner("map");
+    this.#nameCorner(this.#earlier ? "earlier map" : "map");
     this.#showLegend(look, full);
   }
 

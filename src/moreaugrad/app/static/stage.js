@@ -44,7 +44,8 @@ export class Stage {
     for (const name of /** @type {const} */ (["pointerup", "pointercancel"])) {
       canvas.addEventListener(name, (event) => this.#release(event));
     }
-    canvas.addEventListener("pointerleave", () => {
+    canvas.addEventListener("pointerleave", ({ pointerType }) => {
+      if (pointerType === "touch") return; // what a finger has shown stays when it is lifted
       if (this.#pressed.size === 0 && document.activeElement !== canvas) this.#point(null, false);
     });
     canvas.addEventListener("blur", () => this.#point(null, false));
@@ -159,6 +160,7 @@ export class Stage {
 
   /** @param {PointerEvent} event */
   #press(event) {
+    if (event.button !== 0) return; // the others belong to the browser
     const at = this.#locate(event);
     this.#pressed.set(event.pointerId, at);
     this.#canvas.setPointerCapture(event.pointerId);

@@ -102,14 +102,19 @@ export class TileGroup {
     const tile = new Tile(this.root, title, this);
     this.#tiles.push(tile);
     const { canvas } = tile;
-    canvas.addEventListener("pointermove", (event) => {
-      const frame = canvas.getBoundingClientRect();
-      this.#point({ x: (event.clientX - frame.left) / frame.width, y: (event.clientY - frame.top) / frame.height });
+    for (const name of /** @type {const} */ (["pointerdown", "pointermove"])) {
+      canvas.addEventListener(name, (event) => {
+        const frame = canvas.getBoundingClientRect();
+        this.#point({ x: (event.clientX - frame.left) / frame.width, y: (event.clientY - frame.top) / frame.height });
+      });
+    }
+    canvas.addEventListener("pointerleave", ({ pointerType }) => {
+      if (pointerType !== "touch") this.#point(null); // what a finger has shown stays when it is lifted
     });
-    canvas.addEventListener("pointerleave", () => this.#point(null));
-    canvas.addEventListener("blur", () => {
+    canvas.addEventListener("blur", ({ relatedTarget }) => {
       tile.value.setAttribute("aria-live", "off");
-      this.#point(null);
+      // From one tile to the next the pointer stays, for it stands in all of them.
+      if (!(relatedTarget instanceof Node && this.root.contains(relatedTarget))) this.#point(null);
     });
     canvas.addEventListener("keydown", (event) => this.#key(event, tile));
     return tile;

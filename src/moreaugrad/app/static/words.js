@@ -47,6 +47,15 @@ export const capitalise = (text) => text.charAt(0).toUpperCase() + text.slice(1)
 export const nameClass = (label, target) => label || (target === null ? "the output" : `class ${target}`);
 
 /**
+ * Why something cannot be done with a network, or nothing where it can.
+ *
+ * @param {{classes: number}} model
+ * @param {string} what
+ */
+export const tellOneOutput = ({ classes }, what) =>
+  classes > 1 ? "" : `${what} need a network with classes; this one has a single output.`;
+
+/**
  * What a result cost; some methods do not count their gradients.
  *
  * @param {{gradients: number | null, seconds: number}} result
