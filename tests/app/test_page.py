@@ -202,7 +202,7 @@ def test_methods_are_compared(browser, server):
             page.locator(f"#compare-methods input[value={name}]").check()
         page.click("#compare-run")
         playwright.expect(page.locator("#compare-tiles canvas")).to_have_count(3, timeout=60_000)  # the photo too
-        page.wait_for_selector("#compare-stop", state="hidden", timeout=60_000)
+        playwright.expect(page.locator("#compare-status")).to_contain_text("Done:", timeout=60_000)
         assert "gradient" in page.inner_text("#compare-tiles")
 
 
@@ -375,7 +375,7 @@ def test_a_finger_reads_values(browser, server):
         page.click("#compare-none")
         page.check("#compare-methods input[value=gradient]")
         page.click("#compare-run")
-        page.wait_for_selector("#compare-stop", state="hidden", timeout=60_000)
+        playwright.expect(page.locator("#compare-status")).to_contain_text("Done:", timeout=60_000)
         for number in (1, 2):
             tap(f".tile:nth-child({number}) canvas")
             assert "sum" in page.inner_text(".tile:nth-child(2) .value")

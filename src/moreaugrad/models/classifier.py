@@ -46,7 +46,7 @@ class View(Protocol):
         ...
 
 
-MOST_AROUND = 16  # a picture whose resized whole is so many times as large as its cut is cut before it is resized
+MOST_AROUND = 64  # a picture whose resized whole is so many times as large as its cut is cut before it is resized
 
 
 @dataclass(frozen=True, slots=True)
