@@ -254,8 +254,8 @@ def frontier(results: Results, dataset: str, share: str = "0.1") -> str:
         explains = (format_interval(some[0], name) for name in ("insertion", "deletion"))
         images = max(int(number(line["n"])) for line in some)
         rows.append([_map_name(*key), *key[1:3], *(at.get(size, "") for size in sizes), *explains, str(images)])
-    head = ["map", "noise", "rho", *(f"moved, norm {size:.3g}" for size in sizes), "insertion ↑", "deletion ↓", "images"]
-    return make_table(head, rows)
+    moved = (f"moved, norm {size:.3g}" for size in sizes)
+    return make_table(["map", "noise", "rho", *moved, "insertion ↑", "deletion ↓", "images"], rows)
 
 
 def _map_name(method: str, noise: str, rho: str, statistic: str) -> str:

@@ -35,7 +35,8 @@ def choose_method(name: str | None, options: Mapping[str, Any]) -> str:
 
 def type_name(option: str) -> str:
     """An option of a method as it is typed."""
-    return "--mask-network" if option == "network" else f"--{option.replace('_', '-')}"
+    names = {"network": "--mask-network", "budget": "--quality or --budget"}
+    return names.get(option, f"--{option.replace('_', '-')}")
 
 
 def check_method(name: str, options: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from moreaugrad.data.frames import open_picture
 from moreaugrad.data.sources import STDIN, Frame, ImageSource, as_path, find_fault
 
 MOST_PIXELS = 100_000_000  # a file of a few kilobytes can claim to hold gigabytes
+ROWS = 256  # that are converted at once
 
 
 def read_image(source: Any) -> Image.Image:
@@ -66,6 +67,7 @@ def _read_file(source: ImageSource) -> Image.Image:
 
 def _upright_rgb(image: Image.Image, name: object = None) -> Image.Image:
     """Rotated as its EXIF data say, alpha over white, grey and deep values scaled, in mode RGB."""
+    given = image
     with suppress(OSError, SyntaxError, ValueError, KeyError, TypeError, ArithmeticError):
         image = ImageOps.exif_transpose(image)  # where the EXIF data are damaged, the picture stays as it lies
     if image.mode.startswith(("I", "F")):
@@ -73,7 +75,7 @@ def _upright_rgb(image: Image.Image, name: object = None) -> Image.Image:
     if image.has_transparency_data:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" and image is not given else image.convert("RGB")
 
 
 def _from_array(array: NDArray[Any]) -> Image.Image:
@@ -98,10 +100,10 @@ def _eight_bits(values: NDArray[Any], name: object) -> NDArray[np.uint8]:
     """Scaled by what the numbers can mean: 8 bits, 16 bits, [0, 1]; anything else by its own range."""
     if values.dtype == np.uint8:
         return values
-    wide = values.astype(np.float64)
-    low, high = float(wide.min()), float(wide.max())
+    low, high = float(values.min()), float(values.max())
     if not np.isfinite([low, high]).all():
         raise ValueError(f"the pixels of {str(name)!r} must be finite, got NaN or infinity; clean the image")
+    start = 0.0
     if values.dtype.kind == "b" or (values.dtype.kind == "f" and low >= 0 and high <= 1):
         scale = 255.0
     elif values.dtype == np.uint16 or (values.dtype.kind != "f" and low >= 0 and 255 < high <= 65535):
@@ -109,5 +111,9 @@ def _eight_bits(values: NDArray[Any], name: object) -> NDArray[np.uint8]:
     elif low >= 0 and high <= 255:
         scale = 1.0
     else:
-        wide, scale = wide - low, 255 / max(high - low, 1e-300)
-    return np.clip(np.rint(wide * scale), 0, 255).astype(np.uint8)
+        start, scale = low, 255 / max(high - low, 1e-300)
+    found = np.empty(values.shape, np.uint8)
+    for row in range(0, len(values), ROWS):  # a large image as float64 takes gigabytes
+        wide = values[row : row + ROWS].astype(np.float64)
+        found[row : row + ROWS] = np.clip(np.rint((wide - start) * scale), 0, 255)
+    return found
