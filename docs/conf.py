@@ -97,6 +97,7 @@ def read_from_repository(app: Any, name: str, source: list[str]) -> None:
             return f"]({os.path.normpath(f'{place}/{found[1]}')}"
 
         source[0] = re.sub(r"\]\((?!\w+:|#)([^)\s#]+)", move, path.read_text(encoding="utf-8"))
+    source[0] = source[0].replace("```console\n", "```sh\n")  # commands without a prompt: not what a program prints
     here = Path(name).parent.as_posix()
     source[0] = re.sub(  # folders are no pages
         r"\[([^\]]*)\]\((\.\./[^)\s#]+)\)",

@@ -21,6 +21,7 @@
 # - **The strongest attack counts.** A weak attack makes any map look robust.
 
 # %%
+import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -32,6 +33,7 @@ from torch import nn
 
 import moreaugrad as mg
 
+warnings.filterwarnings("ignore", "IProgress not found")  # other libraries look for ipywidgets
 plt.rcParams["figure.dpi"] = 80
 
 # %% [markdown]
@@ -100,7 +102,7 @@ x, label = crops[right][:6], label[right][:6]
 
 
 def draw(place, picture, title=""):
-    place.imshow((picture * STD + MEAN).clamp(0, 1).permute(1, 2, 0))
+    place.imshow((picture * STD + MEAN).clamp(0, 1).permute(1, 2, 0).numpy())
     place.set_title(title, fontsize=9)
     place.set_axis_off()
 
@@ -133,7 +135,7 @@ draw(places[1], found.x[0], "attacked")
 draw(places[2], (found.x[0] - x[0]) * 10, "change, ten times")
 top = float(before[0].abs().sum(0).quantile(0.99))
 for place, each, title in ((places[3], before, "its map"), (places[4], after, "map after the attack")):
-    place.imshow(each[0].abs().sum(0), cmap="inferno", vmin=0, vmax=top)
+    place.imshow(each[0].abs().sum(0).numpy(), cmap="inferno", vmin=0, vmax=top)
     place.set_title(title, fontsize=9)
     place.set_axis_off()
 plt.show()

@@ -19,6 +19,8 @@
 # attacks the result.
 
 # %%
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
@@ -27,6 +29,7 @@ from skimage import data
 
 import moreaugrad as mg
 
+warnings.filterwarnings("ignore", "IProgress not found")  # other libraries look for ipywidgets
 plt.rcParams["figure.dpi"] = 80
 
 # %% [markdown]
@@ -88,7 +91,7 @@ def sort_entries(found):
 
 def draw_states(place, found, title):
     palette = np.array([[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in COLOURS], dtype=np.uint8)
-    place.imshow(palette[sort_entries(found)])
+    place.imshow(palette[sort_entries(found).numpy()])
     place.set_title(title, fontsize=9)
     place.set_axis_off()
 
@@ -96,7 +99,7 @@ def draw_states(place, found, title):
 fig, places = plt.subplots(1, 3, figsize=(8, 3), layout="constrained")
 places[0].imshow(photo.resize((32, 32)))
 places[0].set_title("image", fontsize=9)
-places[1].imshow(found.map.sum(0), cmap="inferno")
+places[1].imshow(found.map.sum(0).numpy(), cmap="inferno")
 places[1].set_title("map: votes above the threshold", fontsize=9)
 for place in places[:2]:
     place.set_axis_off()

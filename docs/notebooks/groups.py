@@ -15,26 +15,28 @@
 #
 # A sparse map of single entries is often a scatter of dots. People think in regions: this eye, that patch, those
 # words. `GroupSparseMoreauGrad` keeps or drops whole groups of entries, and every dropped group is exactly zero. This
-# notebook makes groups of one photo in five ways: a grid, superpixels, labels of your own, the patches of a transformer,
-# and the colour channels. The last section says how the same works for tokens.
+# notebook makes groups of one photo in five ways: a grid, superpixels, labels of your own, the patches of a
+# transformer, and the colour channels. The last section says how the same works for tokens.
 
 # %%
 import warnings
 from io import BytesIO
 
 import matplotlib.pyplot as plt
-import moreaugrad as mg
 import numpy as np
 import torch
 from PIL import Image
 from skimage.data import chelsea
 from skimage.segmentation import find_boundaries, slic
 
+import moreaugrad as mg
+
 warnings.filterwarnings("ignore", "IProgress not found")  # other libraries look for ipywidgets
 model = mg.load_model("efficientnet_lite0")
 x, picture = model.preprocess_and_crop(Image.fromarray(chelsea()))
 x, picture = x[None], np.asarray(picture)  # a batch of one, and what the network sees of the photo
 print("input of the network:", tuple(x.shape))
+
 
 # %% tags=["hide-input"]
 class Small:
@@ -79,15 +81,15 @@ print(grid)
 print("groups that are not zero:", f"{float(mg.active_groups(grid.map, groups=14)[0]):.1%}")
 
 # %% [markdown]
-# The share of the entries and that of the groups agree, because the cells have one size. Compare the line with that of
-# single entries in [A photo in five minutes](photo.py), for the same budget: a group averages
-# over many entries, so which groups to keep is easier to tell than which entries.
+# The share of the entries and that of the groups agree, because the cells have one size. Compare the line with that
+# of single entries in [A photo in five minutes](photo.py), for the same budget: a group averages over many entries,
+# so which groups to keep is easier to tell than which entries.
 #
 # ## Superpixels
 #
-# Cells cut through eyes and whiskers. Superpixels follow the photo instead: the word alone is enough, and every image of
-# a batch gets segments of its own. To draw their borders, or to use another number of them, make the label map yourself; it
-# is an integer array (H, W), and any segmentation does.
+# Cells cut through eyes and whiskers. Superpixels follow the photo instead: the word alone is enough, and every image
+# of a batch gets segments of its own. To draw their borders, or to use another number of them, make the label map
+# yourself; it is an integer array (H, W), and any segmentation does.
 
 # %%
 labels = torch.as_tensor(slic(picture, n_segments=200, start_label=0))
@@ -97,7 +99,8 @@ print("number of segments:", int(labels.max()) + 1)
 draw([(grid.map, None), (superpixels.map, labels)], ["a grid", "superpixels"])
 
 # %% [markdown]
-# Left, the kept cells are squares; right, they are segments, whose borders are drawn. Two things to know before you read more into it:
+# Left, the kept cells are squares; right, they are segments, whose borders are drawn. Two things to know before you
+# read more into it:
 #
 # - A group is kept or dropped by the *norm* of its entries, so a large segment has an advantage over a small one. The
 #   printed share of entries may therefore differ from the share of segments.
@@ -106,8 +109,8 @@ draw([(grid.map, None), (superpixels.map, labels)], ["a grid", "superpixels"])
 # ## Your own labels
 #
 # If you know the parts of the photo, ask about them. Here a few rectangles, drawn by hand, stand for an annotation.
-# Every entry must have a label, so the rest of the photo needs groups, too. Cut it into pieces: a group counts by
-# its norm, and as one group the rest would win by its size alone.
+# Every entry must have a label, so the rest of the photo needs groups, too. Cut it into pieces: a group counts by its
+# norm, and as one group the rest would win by its size alone.
 
 # %%
 parts = {"left eye": (60, 20, 130, 110), "right eye": (85, 165, 150, 224), "nose": (155, 105, 215, 175)}
@@ -118,19 +121,22 @@ annotated = mg.GroupSparseMoreauGrad(model, groups=own, sparsity=0.2, budget="fa
 for number, name in enumerate(parts):
     inside = annotated.map[0][:, own == number]
     print(f"{name:10} {'kept' if inside.any() else 'dropped'}, norm {float(inside.norm()):.3f}")
-print("pieces of the rest that were kept:", len(own[(annotated.map[0] != 0).any(0)].unique()), "less the parts above")
+pieces = own[(annotated.map[0] != 0).any(0)].unique()
+print("pieces of the rest that were kept:", int((pieces >= len(parts)).sum()))
 draw([(annotated.map, own)], ["three parts, and pieces of the rest"])
 
 # %% [markdown]
-# The picture shows the rectangles and the pieces with their borders, and which of them were kept.
+# The rectangles were kept, and some pieces of the rest: the forehead and whiskers on the left. Compare the norms
+# before you speak of an order among parts of different size.
 #
 # ## Patches and channels
 #
-# The patches of a vision transformer are a grid: an image of `224` pixels with patches of `16` has `14` cells per side,
-# so `groups=14` above *was* the grid of such a network. [A vision transformer](vision_transformer.py) uses it on one.
+# The patches of a vision transformer are a grid: an image of `224` pixels with patches of `16` has `14` cells per
+# side, so `groups=14` above *was* the grid of such a network. [A vision transformer](vision_transformer.py) uses it
+# on one.
 #
-# `groups="channels"` makes each colour one group, which is of use where channels mean something: bands of a satellite,
-# electrodes, time steps. For a photo it answers a question that few people ask:
+# `groups="channels"` makes each colour one group, which is of use where channels mean something: bands of a
+# satellite, electrodes, time steps. For a photo it answers a question that few people ask:
 
 # %%
 colours = mg.GroupSparseMoreauGrad(model, groups="channels", sparsity=0.34, budget="fast").explain(x)
@@ -138,8 +144,8 @@ for name, each in zip(("red", "green", "blue"), colours.map[0], strict=True):
     print(f"{name:6} norm {float(each.norm()):.4f}")
 
 # %% [markdown]
-# One channel is left and the other two are exactly zero. To no surprise, the answer depends on the units: channels are
-# compared after normalisation.
+# One channel is left and the other two are exactly zero. To no surprise, the answer depends on the units: channels
+# are compared after normalisation.
 #
 # ## Tokens, columns, pieces of sound
 #
@@ -163,7 +169,8 @@ read = mg.GroupSparseMoreauGrad(reader.eval(), groups=words, sparsity=0.4, budge
 print("norm of each token:", [round(float(each.norm()), 2) for each in read.map[0]])
 
 # %% [markdown]
-# The tokens of one word live or die together. A real sentence and a real encoder are in [Text with token groups](text.py).
+# The tokens of one word live or die together. A real sentence and a real encoder are in [Text with token
+# groups](text.py).
 #
 # A label map that does not cover the input is refused before anything is computed, and the message lists the shapes
 # that would do:

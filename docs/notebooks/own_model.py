@@ -15,17 +15,20 @@
 #
 # Any `torch.nn.Module` in evaluation mode, and any function that returns scores of shape `(N, classes)`, can be
 # explained. This notebook trains a small network on the handwritten digits of scikit-learn, explains it in Captum's
-# calling convention, and then makes the usual mistakes on purpose, to show which of them are caught, and which one is not.
+# calling convention, and then makes the usual mistakes on purpose, to show which of them are caught, and which one is
+# not.
 
 # %%
+import warnings
+
 import matplotlib.pyplot as plt
-import moreaugrad as mg
 import torch
-from captum.attr import NoiseTunnel
-from captum.metrics import sensitivity_max
 from sklearn.datasets import load_digits
 from torch import nn
 
+import moreaugrad as mg
+
+warnings.filterwarnings("ignore", "IProgress not found")  # other libraries look for ipywidgets
 plt.rcParams["figure.dpi"], plt.rcParams["image.interpolation"] = 80, "nearest"
 torch.manual_seed(0)
 
@@ -84,9 +87,9 @@ print(f"{right.float().mean():.1%} of the test images are classified correctly")
 # %% [markdown]
 # ## `attribute` and `explain`
 #
-# `attribute` follows Captum: tensors in, a tensor of the same shape out. `explain` returns an `Explanation`, which has
-# the same map and everything that is known about it. Without a target it takes the predicted classes, which `attribute`
-# does not.
+# `attribute` follows Captum: tensors in, a tensor of the same shape out. `explain` returns an `Explanation`, which
+# has the same map and everything that is known about it. Without a target it takes the predicted classes, which
+# `attribute` does not.
 
 # %%
 maps = method.attribute(images, target=labels)
@@ -96,16 +99,16 @@ print("the same map:", bool((maps == found.map).all()))
 print(found)
 
 # %% [markdown]
-# A line for each image: the class, its score, the share kept, the threshold, and how well the map is known. These maps
-# are known far better than those of a photo with the same budget, because the inputs are tiny and the network is
+# A line for each image: the class, its score, the share kept, the threshold, and how well the map is known. These
+# maps are known far better than those of a photo with the same budget, because the inputs are tiny and the network is
 # smooth. A notebook draws a result by itself, the first images of a batch as overlays:
 
 # %%
 found
 
 # %% [markdown]
-# What is kept lies on strokes, and also beside them: ink where there should be none speaks against a class. `signed=True`
-# tells the two apart. Red: more ink here raises the score. Blue: more ink lowers it.
+# What is kept lies on strokes, and also beside them: ink where there should be none speaks against a class.
+# `signed=True` tells the two apart. Red: more ink here raises the score. Blue: more ink lowers it.
 
 # %%
 found.show(index=0, signed=True)
@@ -128,8 +131,9 @@ for target in (None, 10, [1, 2]):
 # ## Units
 #
 # `rho`, `sigma` and `eta` are in units of the tensor that is explained. Here that is `(pixels - mean) / std`. Put the
-# normalisation into the network, and the same explanation needs other numbers: lengths such as `sigma` shrink by `std`,
-# `rho` by its square, and the map grows by one over `std`. `noise_level` and `sparsity` are relative, so they stay as they are.
+# normalisation into the network, and the same explanation needs other numbers: lengths such as `sigma` shrink by
+# `std`, `rho` by its square, and the map grows by one over `std`. `noise_level` and `sparsity` are relative, so they
+# stay as they are.
 
 
 # %%
@@ -142,17 +146,18 @@ class FromPixels(nn.Module):
 
 options = {"noise_level": 0.1, "sparsity": 0.2, "budget": "fast"}
 normalised = mg.SparseMoreauGrad(net, rho=1.0, **options).attribute(images, target=labels)
-converted = mg.SparseMoreauGrad(FromPixels().eval(), rho=float(std) ** 2, **options).attribute(pixels[test][:8], target=labels)
-unchanged = mg.SparseMoreauGrad(FromPixels().eval(), rho=1.0, **options).attribute(pixels[test][:8], target=labels)
+there, raw = FromPixels().eval(), pixels[test][:8]
+converted = mg.SparseMoreauGrad(there, rho=float(std) ** 2, **options).attribute(raw, target=labels)
+unchanged = mg.SparseMoreauGrad(there, rho=1.0, **options).attribute(raw, target=labels)
 print("std:", round(float(std), 3))
-print("rho converted, cosine with the first map:", mg.cosine(normalised, converted).min())
-print("rho left at 1, cosine with the first map:", mg.cosine(normalised, unchanged).min())
+print("rho converted, smallest cosine with the first maps:", round(float(mg.cosine(normalised, converted).min()), 4))
+print("rho left at 1, smallest cosine with the first maps:", round(float(mg.cosine(normalised, unchanged).min()), 4))
 print("largest entry, converted over normalised:", round(float(converted.abs().max() / normalised.abs().max()), 3))
 
 # %% [markdown]
-# With `rho` converted, all maps agree but for rounding and for the factor of one over `std`. With `rho` left as it was,
-# the envelope reaches several times as far in the network's own units, and at least one map is another one. So when you
-# compare with a paper, compare units first ([how](../networks.md#units-comparing-with-a-paper)).
+# With `rho` converted, all maps agree but for rounding and for the factor of one over `std`. With `rho` left as it
+# was, the envelope reaches several times as far in the network's own units, and at least one map is another one. So
+# when you compare with a paper, compare units first ([how](../networks.md#units-comparing-with-a-paper)).
 #
 # ## Captum's tools
 #
@@ -161,6 +166,9 @@ print("largest entry, converted over normalised:", round(float(converted.abs().m
 # steadier.
 
 # %%
+from captum.attr import NoiseTunnel
+from captum.metrics import sensitivity_max
+
 tunnel = NoiseTunnel(mg.Gradient(net)).attribute(images, nt_type="smoothgrad", nt_samples=64, stdevs=0.3, target=labels)
 ours = mg.SmoothGrad(net, samples=64, sigma=0.3).attribute(images, target=labels)
 print("NoiseTunnel and SmoothGrad, mean cosine:", round(float(mg.cosine(tunnel, ours).mean()), 3))
@@ -176,9 +184,9 @@ for name, each in methods.items():
     print(f"{name:17} median {float(moved.median()):.3f}, largest {float(moved.max()):.3f}")
 
 # %% [markdown]
-# The cosine is close to one; the rest is two draws of the noise. As for sensitivity, a smooth network on small
-# inputs has steady gradients to begin with, so little is left to be gained, and a sparse map pays for its
-# zeros: entries near the threshold switch on and off. Whether maps get steadier on *your* network is a question for such a
+# The cosine is close to one; the rest is two draws of the noise. As for sensitivity, a smooth network on small inputs
+# has steady gradients to begin with, so little is left to be gained, and a sparse map pays for its zeros: entries
+# near the threshold switch on and off. Whether maps get steadier on *your* network is a question for such a
 # measurement, or better for an [attack](attack.py), not for the name of a method.
 #
 # ## More mistakes that are caught
@@ -200,8 +208,8 @@ for name, make in mistakes.items():
 # %% [markdown]
 # ## One that is not caught: softmax inside
 #
-# A network that ends in a softmax returns scores, so nothing forbids to explain it. But where the network is sure of its
-# class, a probability hardly changes any more: gradients get tiny, and which entries are largest becomes a matter
+# A network that ends in a softmax returns scores, so nothing forbids to explain it. But where the network is sure of
+# its class, a probability hardly changes any more: gradients get tiny, and which entries are largest becomes a matter
 # of noise. Compare the last words of each line, how well the maps are known, with those above:
 
 # %%
@@ -210,12 +218,22 @@ print(mg.SparseMoreauGrad(sure, sparsity=0.2, budget="fast").explain(images))
 
 # %% [markdown]
 # The line says "logit", because the package cannot know better; a score that never leaves zero to one is the hint.
-# Explain the layer before the softmax. If you want probabilities, say so with `score="prob"` on the network that
-# returns logits: the map is as poorly known, but the result says what it is. For "why this class and no other",
-# `score="logprob"` or a [contrast](photo.py) does not go flat when the network is sure.
+# Explain the layer before the softmax. If you want the probability, say so with `score="prob"` on the network that
+# returns logits: its map is no better known, but the result says what it is. A log-probability goes flat in the same
+# way where the network is sure. A difference of logits does not: how far is a class ahead of the average class?
+# `score` takes any such function of the outputs.
+
 
 # %%
-print(mg.SparseMoreauGrad(net, sparsity=0.2, budget="fast", score="logprob").explain(images[:2]))
+def lead(logits):
+    """How far each class is ahead of the average."""
+    return logits - logits.mean(dim=1, keepdim=True)
+
+
+print(mg.SparseMoreauGrad(net, sparsity=0.2, budget="fast", score=lead).explain(images))
+
+# %% [markdown]
+# These maps are known about as well as those of the plain logits.
 
 # %% [markdown]
 # ## Where to go next

@@ -25,9 +25,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import matplotlib.pyplot as plt
-import moreaugrad as mg
 import numpy as np
 from skimage.data import chelsea
+
+import moreaugrad as mg
 
 warnings.filterwarnings("ignore", "IProgress not found")  # other libraries look for ipywidgets
 plt.rcParams["figure.dpi"] = 80
@@ -37,6 +38,7 @@ folder = Path(temporary.name)
 model = mg.load_model("efficientnet_lite0")
 photo = chelsea()  # an array (height, width, colours); a file name or a PIL image works as well
 print(model.name, "knows", len(model.labels), "classes; the photo is an array", photo.shape)
+
 
 # %% tags=["hide-input"]
 class Small:
@@ -72,8 +74,8 @@ print(found)
 #   good an estimate.
 #
 # With this small budget the line most likely ends with a warning that another seed gives another map. Take it
-# seriously: the picture below shows where the evidence is, but not every single entry of it can be trusted.
-# [How well is this map known](../known.md) explains the number.
+# seriously: the picture below shows where the evidence is, but not every single entry of it can be trusted. [How well
+# is this map known](../known.md) explains the number.
 #
 # Each of these facts is a field, with one value for each image of the batch:
 
@@ -96,8 +98,8 @@ Small(found.show(folder / "cat.png"))
 
 # %% [markdown]
 # The photo has been cut to a square, as the model's preprocessing does it. Black means exactly zero: nothing was kept
-# there. Most of what is kept lies on the eyes, the nose and the whiskers. That is where the score changes fastest; it is
-# no proof that the network "looks" there in any deeper sense.
+# there. Most of what is kept lies on the eyes, the nose and the whiskers. That is where the score changes fastest; it
+# is no proof that the network "looks" there in any deeper sense.
 #
 # ## Another class
 #
@@ -111,9 +113,9 @@ for rank in best:
 print("cosine of their maps:", round(float(mg.cosine(best[0].map, best[1].map)[0]), 2))
 
 # %% [markdown]
-# Both are cats, and the network can hardly decide between them. A cosine of one would mean equal maps, and of zero maps
-# that have nothing in common; these two share a good part, which we may read as "cat", and differ in the rest. The
-# noise in both of them counts as a difference, too.
+# Both are cats, and the network can hardly decide between them. A cosine of one would mean equal maps, and of zero
+# maps that have nothing in common; these two share a good part, which we may read as "cat", and differ in the rest.
+# The noise in both of them counts as a difference, too.
 #
 # ## Why this rather than that
 #
@@ -127,13 +129,13 @@ Small(contrast.show(folder / "contrast.png", signed=True))
 
 # %% [markdown]
 # The score in the printed line is now a difference of two logits, so it is much smaller than before, and what both
-# classes share has cancelled. Red and blue lie side by side: the difference depends on patterns of the fur and the eyes,
-# not on how bright they are.
+# classes share has cancelled. Red and blue lie side by side: the difference depends on patterns of the fur and the
+# eyes, not on how bright they are.
 #
 # ## How sparse?
 #
-# `sparsity` is the share of the entries to keep. A list gives one map for each value. `rho` and the noise stay as they
-# are, only the threshold changes.
+# `sparsity` is the share of the entries to keep. A list gives one map for each value. `rho` and the noise stay as
+# they are, only the threshold changes.
 
 # %%
 shares = [0.01, 0.05, 0.2]
@@ -148,8 +150,8 @@ plt.close(figure)
 Small(figure, dots=80)
 
 # %% [markdown]
-# From left to right more entries survive: first the strongest, in an eye and beside the nose, then the other eye and the
-# whiskers, and finally much of the fur. There is no right share; choose what a reader can take in, and say which
+# From left to right more entries survive: first the strongest, in an eye and beside the nose, then the other eye and
+# the whiskers, and finally much of the fur. There is no right share; choose what a reader can take in, and say which
 # one it was.
 #
 # ## Other statistics of the same gradients

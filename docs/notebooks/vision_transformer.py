@@ -20,20 +20,19 @@
 # **What this is not.** No package that is installed here brings a pretrained vision transformer, and nothing is
 # downloaded, so the one below is tiny and is trained in front of your eyes, on images that are made up. You see how
 # to call the methods and how to judge their maps; how they behave on photos with a large transformer, this notebook
-# cannot tell. Where downloads are possible, `mg.load_model("vit_small_patch16_224")` takes one from timm, and the calls
-# below stay the same.
+# cannot tell. Where downloads are possible, `mg.load_model("timm/vit_small_patch16_224")` takes one from timm, and
+# the calls below stay the same.
 
 # %%
 import warnings
 
 import matplotlib.pyplot as plt
-import moreaugrad as mg
 import torch
 from torch import nn
 
-warnings.filterwarnings("ignore", "IProgress not found")  # other libraries look for ipywidgets
-from timm.models.vision_transformer import VisionTransformer  # noqa: E402
+import moreaugrad as mg
 
+warnings.filterwarnings("ignore", "IProgress not found")  # other libraries look for ipywidgets
 torch.manual_seed(0)
 plt.rcParams["figure.dpi"], plt.rcParams["image.interpolation"] = 80, "nearest"
 
@@ -41,8 +40,8 @@ plt.rcParams["figure.dpi"], plt.rcParams["image.interpolation"] = 80, "nearest"
 # ## Images whose answer is known
 #
 # Each image has two squares on a plain ground: a plain one, which says nothing about the class, and a textured one,
-# whose texture *is* the class: rows, columns or checks. So we know where the evidence is, and we know a trap, too: the
-# plain square is just as visible, but no good map should point at it.
+# whose texture *is* the class: rows, columns or checks. So we know where the evidence is, and we know a trap, too:
+# the plain square is just as visible, but no good map should point at it.
 
 # %%
 SIZE, SIDE, PATCH = 32, 12, 4
@@ -77,7 +76,7 @@ images, classes, _, _ = make_images(2000, seed=0)
 test_images, test_classes, textured, plain = make_images(300, seed=1)
 figure, places = plt.subplots(1, 6, figsize=(8, 1.7), layout="constrained")
 for place, image, label in zip(places, test_images, test_classes, strict=False):
-    place.imshow(image.permute(1, 2, 0))
+    place.imshow(image.permute(1, 2, 0).numpy())
     place.set_title(CLASSES[label], fontsize=9)
     place.set_axis_off()
 
@@ -89,6 +88,8 @@ for place, image, label in zip(places, test_images, test_classes, strict=False):
 # A transformer of timm with small patches, three blocks and a class token learns this in a few seconds.
 
 # %%
+from timm.models.vision_transformer import VisionTransformer
+
 net = VisionTransformer(
     img_size=SIZE, patch_size=PATCH, embed_dim=32, depth=3, num_heads=2, mlp_ratio=2, num_classes=len(CLASSES)
 )
@@ -115,8 +116,9 @@ print(f"{right.float().mean():.1%} of {len(x)} new images are classified correct
 # ## Five ways to ask
 #
 # - `Gradient` is the reference, one gradient.
-# - `GradCam` finds the right layer by itself. In a transformer with a class token that is the normalisation before the
-#   last attention: after it, the patches no longer affect the score. The coarse map has one number for each patch.
+# - `GradCam` finds the right layer by itself. In a transformer with a class token that is the normalisation before
+#   the last attention: after it, the patches no longer affect the score. The coarse map has one number for each
+#   patch.
 # - `IntegratedGradients` sums up to the change of the score from a baseline.
 # - `SparseMoreauGrad` keeps single entries.
 # - `GroupSparseMoreauGrad` with as many cells per side as there are patches keeps or drops whole patches. This is the
@@ -140,27 +142,28 @@ print("coarse map of Grad-CAM:", tuple(found["Grad-CAM"].coarse.shape))
 shown = range(4)
 figure, places = plt.subplots(len(shown), 1 + len(found), figsize=(8.4, 5.8), layout="constrained")
 for line, i in zip(places, shown, strict=True):
-    line[0].imshow(test_images[i].permute(1, 2, 0))
+    line[0].imshow(test_images[i].permute(1, 2, 0).numpy())
     line[0].set_title(CLASSES[test_classes[i]], fontsize=9)
     for place, (name, each) in zip(line[1:], found.items(), strict=True):
-        place.imshow(each.map[i].abs().sum(0), cmap="inferno")
+        place.imshow(each.map[i].abs().sum(0).numpy(), cmap="inferno")
         place.set_title(name, fontsize=9)
 for place in places.flat:
     place.set_axis_off()
 
 # %% [markdown]
 # The gradient is grainy. The sparse map is black where nothing was kept, and the last column consists of whole
-# patches, the rest being exactly zero. Grad-CAM gives a few blobs of one value per patch: in some lines they cover the
-# texture well, in others they lie all over the image.
+# patches, the rest being exactly zero. Grad-CAM gives a few blobs of one value per patch: in some lines they cover
+# the texture well, in others they lie all over the image.
 #
-# Some light falls on places without a texture, above all on edges of the plain square. That is not always an error
-# of the method. A gradient says where the score *would change*, and to a small patch an edge is not so different from a
+# Some light falls on places without a texture, above all on edges of the plain square. That is not always an error of
+# the method. A gradient says where the score *would change*, and to a small patch an edge is not so different from a
 # stripe.
 #
 # ## Count instead of looking
 #
-# We know the masks, so we can measure: the share of each map on the texture, the share on the plain square (the trap),
-# and how often the largest pixel is on the texture. The first line is what a map without any information has: the area.
+# We know the masks, so we can measure: the share of each map on the texture, the share on the plain square (the
+# trap), and how often the largest pixel is on the texture. The first line is what a map without any information has:
+# the area.
 
 # %%
 print(f"{'':22} texture   trap   hits")
@@ -171,18 +174,19 @@ for name, each in found.items():
     print(f"{name:22}{share:8.0%}{trap:8.0%}{hits:8.0%}")
 
 # %% [markdown]
-# Read it column by column. On the texture, every method has more than the area alone would give; the two maps with
-# a prior have more than the gradient, because dropping weak entries moves weight to where the strong ones are. In
-# the second column, a number well above the area means that a map is drawn to what is merely visible. Integrated
-# gradients compare with a baseline, here the middle grey, so whatever differs from grey counts. In the
-# third column it is worth looking at the cheap methods: if all you ask is "where, roughly?", one or a few dozen
-# gradients may point as well as or better than a solved map.
+# Read it column by column. On the texture, every method has more than the area alone would give; the two maps with a
+# prior have more than the gradient, because dropping weak entries moves weight to where the strong ones are. In the
+# second column, a number well above the area means that a map is drawn to what is merely visible. Integrated
+# gradients compare with a baseline, here the middle grey, so whatever differs from grey counts. In the third column
+# it is worth looking at the cheap methods: if all you ask is "where, roughly?", one or a few dozen gradients may
+# point as well as or better than a solved map.
 #
 # What a solved map adds are exact zeros, a sign for each entry, and a statement of how well it is known:
 
 # %%
 for name in ("sparse", "patches"):
-    print(f"{name:10} relative errors from {found[name].relative_error.min():.0%} to {found[name].relative_error.max():.0%}")
+    error = found[name].relative_error
+    print(f"{name:10} relative errors from {error.min():.0%} to {error.max():.0%}")
 
 # %% [markdown]
 # ## One image in full

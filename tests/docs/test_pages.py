@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import doc_values
+import gallery
 import jupytext
 import pytest
 import render_docs
@@ -36,7 +37,7 @@ image.save("photo.jpg")
 photo = "photo.jpg"
 """
 ELSEWHERE = {"docs/page.md"}  # its examples need a server: tests/app/test_examples.py
-SLOW = {"README.md", "docs/certify.md", "docs/certificates.md"}  # their examples load a real network
+SLOW = {"README.md", "docs/start.md", "docs/certify.md", "docs/certificates.md"}  # their examples load a real network
 NAMED = {page.relative_to(ROOT).as_posix(): page for page in PAGES}
 EXAMPLES = [
     pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
@@ -163,6 +164,10 @@ def test_a_command_on_a_page_has_options_that_exist(name, line):
     found = command.get_command(context, words[0])
     assert found is not None
     found.make_context(words[0], words[1:], resilient_parsing=True)
+
+
+def test_the_gallery_is_what_its_commands_make():
+    assert gallery.find_faults() == []
 
 
 def test_the_readme_is_short():
