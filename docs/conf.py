@@ -130,7 +130,7 @@ def add_figures(app: Any, name: str, template: str, context: dict[str, Any], doc
 
 def setup(app: Any) -> None:
     notebooks.check_stored(HERE / "notebooks")
-    app.connect("builder-inited", api_pages.write, priority=100)  # before autosummary looks for names
+    app.connect("config-inited", api_pages.write)  # before Sphinx looks for pages
     app.connect("builder-inited", write_figure_data)
     app.connect("html-page-context", add_figures)
     app.connect("source-read", read_from_repository)

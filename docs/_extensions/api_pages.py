@@ -34,8 +34,8 @@ PAGES = {
 }
 
 
-def write(app: Any) -> None:
-    """`builder-inited`: docs/api/*.md, and the page that lists them."""
+def write(app: Any, config: Any) -> None:
+    """`config-inited`: docs/api/*.md, and the page that lists them."""
     folder = Path(app.srcdir) / "api"
     folder.mkdir(exist_ok=True)
     pages = {f"{name}.md": _page(title, about, _names_of(places)) for name, (title, about, places) in PAGES.items()}

@@ -78,8 +78,8 @@ def make_block(before, after, stride):
 
 torch.manual_seed(0)
 net = nn.Sequential(
-    *(*make_block(3, 12, 1), *make_block(12, 24, 2), *make_block(24, 24, 1), *make_block(24, 48, 2)),
-    *(*make_block(48, 48, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(48, len(sheets))),
+    *(*make_block(3, 8, 1), *make_block(8, 16, 2), *make_block(16, 16, 1), *make_block(16, 32, 2)),
+    *(*make_block(32, 32, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, len(sheets))),
 )
 optimizer = torch.optim.Adam(net.parameters(), 3e-3)
 for step in range(220):
@@ -146,9 +146,8 @@ plt.show()
 # How far is that? `mg.normalised_distance` compares maps by direction: `0` for the same map, `1.41` for maps that have
 # no entry in common. Three distances belong side by side:
 
+
 # %%
-
-
 def median_distance(one, other):
     return float(mg.normalised_distance(one, other).median())
 

@@ -168,9 +168,8 @@ table.groupby("label")[["score", "right", "relative_error"]].mean().round(2)
 # `mean_map` is the mean of the absolute maps of one class, each of norm one. What single maps have by chance averages
 # out; what all of them have in one place stays.
 
+
 # %%
-
-
 def draw_means(maps, title):
     means = [maps.mean_map(k).sum(0) for k in range(len(LABELS))]
     fig, places = plt.subplots(1, 3, figsize=(6, 2.3), layout="constrained")
@@ -190,9 +189,8 @@ draw_means(maps, "mean maps")
 #
 # A number for it, for every picture: the share of its map in that corner.
 
+
 # %%
-
-
 def share_in_tag(row):
     size = np.abs(row.map)
     return float(size[TAG].sum() / size.sum())
@@ -224,9 +222,8 @@ print(
 # A map says where the score is sensitive. Whether the network *relies* on the tag is for an experiment to say: give the
 # same shapes the tag, or take it away.
 
+
 # %%
-
-
 def count_right(net):
     """Accuracy by class, on the same shapes with the tag everywhere, nowhere, and as it was."""
     for name, tagged in (("as in training", (0.95, 0.02, 0.02)), ("no tags", (0, 0, 0)), ("all tagged", (1, 1, 1))):

@@ -46,9 +46,8 @@ SIDE, LABELS = 32, ("disc", "square", "triangle")
 # Some metrics need the truth: which pixels ought to matter. So the pictures are shapes on a noisy ground, and the truth
 # is the shape with a margin of two pixels, in which the network can see its outline.
 
+
 # %%
-
-
 def make_pictures(count, seed):
     """Pictures (N, 3, H, W) around zero, their classes (N), and masks of the shapes (N, 1, H, W)."""
     random = np.random.default_rng(seed)
@@ -105,9 +104,8 @@ x, y, masks = (each[right][:16] for each in (x, y, masks))
 # options. What comes back is a function of a model, inputs and targets, which returns arrays. The control is a map of
 # random numbers that has never seen the network.
 
+
 # %%
-
-
 def draw_lots(model, x, target):
     return torch.rand_like(x)
 

@@ -59,9 +59,8 @@ def draw_shapes(count, seed):
 # Three times down and up again, with connections between the levels. It sees the whole picture, and is trained in some
 # seconds.
 
+
 # %%
-
-
 class Segmenter(nn.Module):
     """Pictures (N, 1, H, W) to class scores of every pixel (N, classes, H, W)."""
 

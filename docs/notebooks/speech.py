@@ -51,9 +51,8 @@ RATE, FRAME, CONTEXT = 16_000, 512, 64  # samples per second, of a frame, and of
 # a recurrent cell that remembers earlier frames, and one number for each frame, the log-odds of speech. The whole wave
 # goes through at once, so a gradient reaches from any frame to any earlier sample.
 
+
 # %%
-
-
 class SpeechDetector(nn.Module):
     """Waves (N, 1, T) to the log-odds of speech in each frame, (N, T / 512)."""
 
@@ -158,9 +157,8 @@ plt.show()
 # number for each wave, so there is no target. `groups` cuts the wave into pieces, here one for each frame, and
 # `sparsity` keeps a quarter of them.
 
+
 # %%
-
-
 def mean_speech(odds):
     return odds.mean(1)
 
@@ -182,9 +180,8 @@ found.show()
 # A map is a claim that can be tested. We silence the marked pieces, and for comparison as many others, the loudest ones
 # of the voice that are not marked.
 
+
 # %%
-
-
 def silence(wave, pieces):
     """The wave with nothing but the noise of the recording in some pieces."""
     quiet, random = wave.clone(), torch.Generator().manual_seed(0)
@@ -206,8 +203,8 @@ for name, tested in (("as it is", x), ("marked pieces silent", silence(x, marked
     print(f"{name:22}mean log-odds {float(odds.mean()):6.2f}, speech in {int((odds > 0).sum())} of {count} pieces")
 
 # %% [markdown]
-# Without the marked pieces the score falls, and less of the wave counts as speech. Without the others it falls less,
-# although they are the loud middles of the vowels.
+# Without the marked pieces the score falls, and less of the wave counts as speech. Without the others it falls too, but
+# less, although they are the loud middles of the vowels.
 #
 # ## Why speech in a pause?
 #
