@@ -507,6 +507,7 @@ def page() -> Values:
         "upload_megapixels": MOST_PIXELS / 1e6,
         "hardware": found["hardware"].partition(",")[0],
         "cores": found["hardware"].partition(",")[2].split()[0],
+        "first_start": alone["seconds_at_the_first_start"],
         "first_map": alone["seconds_from_command_to_first_map"],
         "ready": alone["seconds_until_ready"],
         "explanation": alone["explanation"]["seconds"],

@@ -8,6 +8,13 @@ from PIL import Image
 import moreaugrad as mg
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_cache_of_the_user(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def network():
     return mg.load_model("lipschitz_cifar10")

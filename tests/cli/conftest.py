@@ -9,6 +9,13 @@ import small_network
 from PIL import Image
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_cache_of_the_user(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with the user's network, two photos and a broken one."""

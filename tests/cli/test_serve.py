@@ -1,7 +1,9 @@
 """`serve` before it serves: ports, addresses, tokens, examples, models, and what is not installed."""
 
+import gc
 import socket
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -75,3 +77,14 @@ def test_models_and_examples_of_the_own_are_offered(run, served, tmp_path):
     assert list(menu.classifiers) == ["lipschitz_cifar10", "resnet18_softplus_cifar10"]
     assert [each.name for each in photos.examples.values()] == ["a", "b"]
     assert read_only
+
+
+def test_the_photo_that_is_built_in_is_scikit_images(run, served):
+    from skimage.data import chelsea
+
+    assert run("serve", *NET, "--port", "0")[0] == 0
+    ((_, photos, *_),) = served
+    (photo,) = photos.examples.values()
+    assert photo.use(lambda picture: np.array_equal(np.asarray(picture), chelsea()))
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import metadata, version
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from moreaugrad.app.bodies import read_json, read_photo
+from moreaugrad.app.first_map import run_once
 from moreaugrad.app.guard import LOOPBACK, Application, Guard
 from moreaugrad.app.jobs import MOST_WAITING, OVER, RUNNING, WAITING, Job, JobQueue
 from moreaugrad.app.models import Menu, describe_methods
@@ -80,7 +82,7 @@ class Studio:
         first = next(iter(self.photos.examples))
         asked = {"photo": first, "options": {"quality": next(iter(QUALITY))}}
         task = read_task(asked, self.photos[first], self.menu)
-        self.jobs.add(Job(task.run, task.same))
+        self.jobs.add(Job(partial(run_once, task), task.same))
 
     def start(self, body: Mapping[str, Any]) -> Job:
         """A job for a request, in the line."""
