@@ -24,9 +24,11 @@ def read(text: str) -> NotebookNode:
     if missing:
         found = nbformat.read(STORED / f"{own['name']}.ipynb", as_version=4)
         names = ", ".join(f"`{name}`" for name in missing)
-        note = f":::{{note}}\nThe outputs here are stored ones: where the site was made, {names} was missing.\n:::"
+        note = f":::{{note}}\nThe outputs here are stored ones. Missing where the site was made: {names}.\n:::"
         found.cells.insert(1, nbformat.v4.new_markdown_cell(note))
         found.metadata["mystnb"] = {"execution_mode": "off"}
+        for cell in found.cells:
+            cell.source = cell.source.replace("```console\n", "```sh\n")  # as conf.py does for other pages
     return found
 
 
