@@ -33,6 +33,8 @@ html_show_sourcelink, html_copy_source = False, True  # llms.txt is made of the 
 html_theme_options = {"navigation_with_keys": True}
 pygments_style, pygments_dark_style = "friendly", "github-dark"
 copybutton_exclude = ".linenos, .gp, .go"
+# relative, wherever the site is
+llms_txt_uri_template = "_sources/{docname}{suffix}{sourcelink_suffix}"
 llms_txt_summary = (
     "Sparse and robust saliency maps for image classifiers: MoreauGrad, with its error, attacks and certificates."
 )
@@ -44,7 +46,7 @@ myst_heading_anchors = 4
 nb_custom_formats = {".py": "notebooks.read"}
 nb_execution_mode = "off" if os.environ.get("NOTEBOOKS") == "off" else "cache"
 nb_execution_cache_path = str(HERE.parent / "build" / "notebooks-cache")
-nb_execution_timeout, nb_execution_raise_on_error = 300, True
+nb_execution_timeout, nb_execution_raise_on_error, nb_execution_show_tb = 300, True, True  # names the cell
 nb_merge_streams = True
 
 autosummary_generate = autosummary_imported_members = True

@@ -193,7 +193,7 @@ SECTIONS: dict[str, list[Exhibit]] = {
         Exhibit(
             "completeness",
             "Integrated gradients and DeepLIFT",
-            "Both add up to the change of the score against a black image.",
+            "Both add up to the change of the score from a black image: DeepLIFT exactly, integrated gradients nearly.",
             "moreaugrad compare coffee.png --methods integrated_gradients,deeplift",
             "maps/coffee_compare.png",
         ),

@@ -47,6 +47,9 @@ def describe_map(facts: Facts) -> list[str]:
         found.append("the map holds NaN or infinity")
     if not facts["kept"]:
         why = "eta is above every gradient entry; lower it or use sparsity="
-        other = "the score does not change with the input, or the penalty of a mask outweighs it"
+        other = (
+            "the score does not change with the input, nothing speaks for the class where only that is shown (relu), "
+            "or the penalty of a mask outweighs it"
+        )
         found.append(f"all zero: {why if sparse else other}")
     return found

@@ -177,7 +177,8 @@ def ssim(a: Tensor, b: Tensor, raw: bool = False) -> PerImage:
     if min(height, width) < WINDOW:
         raise ValueError(
             f"maps must be at least {WINDOW} x {WINDOW} for a window of that size, got {height} x {width}; "
-            "enlarge them first: torch.nn.functional.interpolate(map, size=(224, 224), mode='bilinear')"
+            "enlarge them first by torch.nn.functional.interpolate(map, size=(224, 224), mode='bilinear'), or leave "
+            "ssim out (of a study by metrics=)"
         )
     first, second = (_pad(each) if raw else _unit_range(sum_channels(each))[:, None] for each in (pair.a, pair.b))
     size = max(1, AT_ONCE // first[0].numel())
