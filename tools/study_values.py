@@ -105,6 +105,8 @@ def metrics() -> Values:
     """The metrics by what they are called with: formula, range, direction and use."""
     found: dict[str, list[list[str]]] = {}
     for name, entry in mg.METRICS.items():
+        if entry.member is not None:
+            continue  # registered from outside
         formula, use = FORMULAS.get(name, (entry.summary, ""))
         low, high = (f"{end:g}" for end in entry.range)
         limits = f"{low} or more" if high == "inf" else f"{low} to {high}"

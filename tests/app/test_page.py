@@ -363,22 +363,26 @@ def test_a_job_that_nobody_can_hear_is_stopped(browser, server):
 
 
 def test_a_finger_reads_values(browser, server):
-    def tap(selector):
-        box = page.locator(selector).bounding_box()
-        page.touchscreen.tap(box["x"] + 0.7 * box["width"], box["y"] + 0.3 * box["height"])
-        page.wait_for_timeout(100)
+    def tap(selector, across=0.7):
+        place = page.locator(selector)  # tapped once it lies still
+        box = place.bounding_box()
+        place.tap(position={"x": across * box["width"], "y": 0.3 * box["height"]})
 
     with opened(browser, server, has_touch=True) as page:
         tap("#stage")
-        assert page.inner_text("#pointer-value").startswith("row ")
+        playwright.expect(page.locator("#pointer-value")).to_contain_text("row ")
         page.click("#tab-compare")
         page.click("#compare-none")
         page.check("#compare-methods input[value=gradient]")
         page.click("#compare-run")
         playwright.expect(page.locator("#compare-status")).to_contain_text("Done:", timeout=60_000)
-        for number in (1, 2):
-            tap(f".tile:nth-child({number}) canvas")
-            assert "sum" in page.inner_text(".tile:nth-child(2) .value")
+        value = page.locator(".tile:nth-child(2) .value")
+        tap(".tile:nth-child(1) canvas")
+        playwright.expect(value).to_contain_text("sum")
+        first = value.inner_text()
+        tap(".tile:nth-child(2) canvas", 0.4)
+        playwright.expect(value).not_to_have_text(first)
+        playwright.expect(value).to_contain_text("sum")
 
 
 def test_only_the_first_mouse_button_moves_the_divider(browser, server):
