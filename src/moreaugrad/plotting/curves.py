@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
 MARKERS = "osD^vP*X"  # by shape too, for those who see colours otherwise
+LETTERS = 64  # of a note's line, for each column of panels
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def curves(panels: Sequence[Sequence[Panel]], title: str = "", note: str = "") -
     handles, labels = places[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=min(4, len(labels)), fontsize=9, frameon=False)
     if note:
-        figure.supxlabel(note, fontsize=8)
+        figure.supxlabel(fill(note, LETTERS * columns), fontsize=8)
     return figure
 
 
