@@ -22,12 +22,12 @@ endif
 
 MARKS := not slow and not gpu and not data_heavy
 
-.PHONY: help setup demo paper docs docs-serve stored-notebooks test test-slow test-gpu test-lowest test-interop browser \
+.PHONY: help setup demo paper docs docs-serve stored-notebooks test test-slow test-gpu test-lowest test-interop fuzz browser \
     lint format types imports wheel-smoke pins clean
 
 help:
 	@sed -n '2,6s/^# *//p' $(firstword $(MAKEFILE_LIST))
-	@echo "also: setup docs-serve stored-notebooks browser test-slow test-gpu test-lowest test-interop lint format types imports wheel-smoke pins clean"
+	@echo "also: setup docs-serve stored-notebooks browser test-slow test-gpu test-lowest test-interop fuzz lint format types imports wheel-smoke pins clean"
 
 setup: $(READY)
 
@@ -83,6 +83,10 @@ test-slow: $(READY)
 
 test-gpu: $(READY)
 	$(BIN)/pytest -m gpu
+
+# Thousands of calls with bad input; the same ones every time. CASES=500: fewer.
+fuzz: $(READY)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m reliability.fuzz --cases $(or $(CASES),10000) --workers $(WORKERS)
 
 # The oldest versions that pyproject.toml allows, in an environment of their own. Their own deprecations are ignored.
 test-lowest: $(READY)
