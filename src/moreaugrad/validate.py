@@ -327,20 +327,25 @@ _RANDOM = ("Drop", "StochasticDepth")
 def evaluating(model: Any) -> None:
     """No layer of the model may act as in training: images would mix, and maps would change from call to call."""
     for name, module in _modules(model, depth=3):
-        kind = getattr(module, "original_name", type(module).__name__)  # the former for scripted ones
-        norms = "BatchNorm" in kind
-        tracks = "InstanceNorm" in kind and getattr(module, "running_mean", None) is not None
-        chance = getattr(module, "p", getattr(module, "drop_prob", 1.0))
-        acts = norms or tracks or (any(word in kind for word in _RANDOM) and chance) or isinstance(module, nn.RReLU)
-        if module.training and acts:
+        # plain look-ups: a missing attribute of a module takes longer than all the rest, and every call comes by here
+        kind = module.original_name if isinstance(module, torch.jit.ScriptModule) else type(module).__name__
+        if module.training and _acts_in_training(module, kind):
             raise ValueError(
                 f"the model must be in evaluation mode, got {kind} {name!r} in training mode; call model.eval() first"
             )
-        if norms and getattr(module, "running_mean", 0) is None:
+        if "BatchNorm" in kind and getattr(module, "running_mean", 0) is None:
             raise ValueError(
                 f"batch norm must use running statistics, got {kind} {name!r} with track_running_stats=False: "
                 "images of a batch would change each other's maps"
             )
+
+
+def _acts_in_training(module: nn.Module, kind: str) -> bool:
+    """Whether a layer in training mode mixes images or draws random numbers."""
+    tracks = "InstanceNorm" in kind and getattr(module, "running_mean", None) is not None
+    chance = getattr(module, "p", getattr(module, "drop_prob", 1.0))
+    random = any(word in kind for word in _RANDOM) and chance
+    return "BatchNorm" in kind or tracks or bool(random) or isinstance(module, nn.RReLU)
 
 
 def _modules(model: Any, depth: int) -> Iterator[tuple[str, nn.Module]]:

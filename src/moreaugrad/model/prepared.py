@@ -7,6 +7,7 @@ compiled is run as it is. Never touches the caller's model, and never calls auto
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -363,7 +364,9 @@ def fingerprint(forward: ForwardFunc) -> Any:
     """
     if not isinstance(forward, nn.Module):
         return ()
-    tensors = [*forward.parameters(), *forward.buffers()]
+    modules = list(forward.modules())
+    own = [(*each._parameters.values(), *each._buffers.values()) for each in modules]
+    tensors = [t for several in own for t in several if t is not None]
     weights = [(t.data_ptr(), -1 if t.is_inference() else t._version, t.dtype) for t in tensors]
     probes: dict[Any, list[Tensor]] = {}
     with torch.no_grad():
@@ -378,14 +381,17 @@ def fingerprint(forward: ForwardFunc) -> Any:
             [(key, _plain(value)) for key, value in vars(module).items()],
             [list(vars(module).get(kind, ())) for kind in HOOKS],
         )
-        for module in forward.modules()
+        for module in modules
     ]
     return weights, values, layers
 
 
 def _plain(value: Any) -> Any:
     """What tells whether an attribute of a layer has changed; None for what a forward pass may leave there."""
-    if isinstance(value, int | float | str):
+    kind = type(value)  # first what most are: a network has thousands
+    if kind in (dict, OrderedDict, type(None)):
+        return None
+    if kind in (bool, int, float, str) or isinstance(value, int | float | str):
         return value
     if isinstance(value, tuple) and all(isinstance(each, int | float | str | None) for each in value):
         return value  # such as a stride
