@@ -22,12 +22,12 @@ endif
 
 MARKS := not slow and not gpu and not data_heavy
 
-.PHONY: help setup demo paper docs docs-serve stored-notebooks test test-slow test-gpu test-lowest test-interop fuzz browser \
+.PHONY: help setup demo paper docs docs-serve stored-notebooks test test-slow test-gpu test-lowest test-interop fuzz bench browser \
     lint format types imports wheel-smoke pins clean
 
 help:
 	@sed -n '2,6s/^# *//p' $(firstword $(MAKEFILE_LIST))
-	@echo "also: setup docs-serve stored-notebooks browser test-slow test-gpu test-lowest test-interop fuzz lint format types imports wheel-smoke pins clean"
+	@echo "also: setup docs-serve stored-notebooks browser test-slow test-gpu test-lowest test-interop fuzz bench lint format types imports wheel-smoke pins clean"
 
 setup: $(READY)
 
@@ -83,6 +83,12 @@ test-slow: $(READY)
 
 test-gpu: $(READY)
 	$(BIN)/pytest -m gpu
+
+# What a CPU measures in ten minutes, beside the stored figures; the machine should do nothing else.
+bench: $(READY)
+	@test -n "$(MOREAUGRAD_DATA)" || { \
+	    echo "make bench needs photos in DIR/imagenet_sample; give the folder, as in: make bench MOREAUGRAD_DATA=DIR" >&2; exit 2; }
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m benchmarks --data "$(MOREAUGRAD_DATA)/imagenet_sample"
 
 # Thousands of calls with bad input; the same ones every time. CASES=500: fewer.
 fuzz: $(READY)

@@ -1,9 +1,9 @@
-"""The cost of every method: sample-gradients, seconds and peak memory, beside Captum and torch-cam where they have it.
+"""The cost of every method: sample-gradients, seconds and peak memory, beside other libraries where they have it.
 
-    python -m benchmarks.cost --data FOLDER [--device cuda] [--quality fast] [--methods NAMES]
+    python -m benchmarks.cost --data FOLDER [--device cuda] [--quality fast] [--methods NAMES] [--images 1,4,16,64]
 
-One photo, and a batch of them. Methods with a budget run at the given quality, or at their default if it is empty.
-Other libraries run in turn with the method on the same images; the best of `repeats` counts.
+Methods with a budget run at the given quality, or at their default if it is empty. Other libraries run in turn with the
+method on the same images; the best of `repeats` counts. pytorch-grad-cam takes part where it is installed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,15 @@ Rival = Callable[[], Any]
 
 
 def main() -> None:
-    args = record.arguments(__doc__, photos=16, quality="fast", methods="", repeats=3, long=10.0)
-    model, x = photos.load(args.data, args.photos, args.device)
+    args = record.arguments(__doc__, images="1,16", quality="fast", methods="", repeats=3, long=10.0)
+    sizes = [int(size) for size in args.images.split(",")]
+    model, x = photos.load(args.data, max(sizes), args.device)
     names = args.methods.split(",") if args.methods else [n for n, e in mg.METHODS.items() if "trained" not in e.flags]
     table: list[dict[str, Any]] = []
     for name in names:
         method = make_method(name, model, args.quality)
         options = {key: getattr(method, key, None) for key in ("budget", "sparsity")}
-        for batch in (x[:1], x):
+        for batch in (x[:size] for size in sizes):
             with torch.no_grad():
                 target = model(batch).argmax(1)
             begin_peak(args.device)
@@ -102,6 +104,8 @@ def rivals(name: str, model: nn.Module, x: Tensor, target: Tensor) -> dict[str, 
         return {}
     module = find_last_features(model, x)
     found: dict[str, Rival] = {"torchcam": partial(torchcam, name, model, module, x, target)}
+    if name != "cam" and find_spec("pytorch_grad_cam"):
+        found["pytorch-grad-cam"] = partial(pytorch_grad_cam, name, model, module, x, target)
     if name == "gradcam":
         found["captum"] = partial(LayerGradCam(model, module).attribute, x, target=target, relu_attributions=True)
     return found
@@ -129,6 +133,15 @@ def torchcam(name: str, model: nn.Module, layer: nn.Module, x: Tensor, target: T
     kind = {"cam": methods.CAM, "gradcam": methods.GradCAM, "gradcam_plus_plus": methods.GradCAMpp}[name]
     with kind(model, target_layer=layer) as extractor:
         return extractor(target.tolist(), model(x.clone().requires_grad_()))
+
+
+def pytorch_grad_cam(name: str, model: nn.Module, layer: nn.Module, x: Tensor, target: Tensor) -> Any:
+    import pytorch_grad_cam as library
+    from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
+
+    kind = {"gradcam": library.GradCAM, "gradcam_plus_plus": library.GradCAMPlusPlus}[name]
+    with kind(model=model, target_layers=[layer]) as extractor:
+        return extractor(input_tensor=x, targets=[ClassifierOutputTarget(int(each)) for each in target])
 
 
 def begin_peak(device: str) -> None:
