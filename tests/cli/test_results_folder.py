@@ -119,8 +119,7 @@ def test_a_torn_line_or_one_of_another_version_is_kept_and_told_and_swallows_not
 
 
 @pytest.mark.parametrize("name", ["{}", "../{}", "sub/{}", "../sub/{}", "..", ".", "", "a\0b"])
-@pytest.mark.parametrize("as_name", [True, False])
-def test_a_line_that_somebody_else_wrote_replaces_no_file_outside(tmp_path, name, as_name):
+def test_a_line_that_somebody_else_wrote_replaces_no_file_outside(tmp_path, name):
     """Neither as a draft that waits for its name, nor as the name that the next result takes."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for place in (ours, theirs, ours / "sub", tmp_path / "sub"):
@@ -135,10 +134,11 @@ def test_a_line_that_somebody_else_wrote_replaces_no_file_outside(tmp_path, name
         draft.parent.mkdir(parents=True, exist_ok=True)
         draft.write_bytes(b"replace")
     before = {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file() and each.parent != ours}
-    with pytest.warns(UserWarning, match="1 line cut off"), ResultsFolder(ours) as folder:
+    with pytest.warns(UserWarning, match="1 line cut off"):
+        folder = ResultsFolder(ours)
+    with folder:
         assert not folder.find_done([ONE], FILES)
-        if as_name:
-            assert folder.store(ONE, "a", {}, FILES)["files"] == {"png": "a.png", "npz": "a.npz"}
+        assert folder.store(ONE, "a", {}, FILES)["files"] == {"png": "a.png", "npz": "a.npz"}
     assert {each: each.read_bytes() for each in before} == before
     assert {each for each in tmp_path.rglob("*") if each.is_file() and each.parent != ours} == set(before)
 

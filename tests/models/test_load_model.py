@@ -395,7 +395,7 @@ def test_code_of_a_hugging_face_repository_is_not_run(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("builtins.input", lambda *given: asked.append(given) or "y")
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Own: pass\n")
-    auto = {name: "own.Own" for name in ("AutoConfig", "AutoImageProcessor", "AutoModelForImageClassification")}
+    auto = dict.fromkeys(("AutoConfig", "AutoImageProcessor", "AutoModelForImageClassification"), "own.Own")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto}))
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({"auto_map": auto}))
     with pytest.raises(WeightsUnavailableError, match="contains custom code"):

@@ -6,7 +6,6 @@ import warnings
 from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
