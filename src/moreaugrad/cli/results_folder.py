@@ -60,8 +60,8 @@ class ResultsFolder:
             self.read_lines()
         if self._unread:
             warnings.warn(
-                f"{path / RESULTS}: {self._unread} line{'s' * (self._unread > 1)} cut off, from another version, or with "
-                "files of other folders; kept there, but their images count as not done",
+                f"{path / RESULTS}: {self._unread} line{'s' * (self._unread > 1)} cut off, from another version "
+                "or with files of other folders; kept there, but their images count as not done",
                 stacklevel=2,
             )
 
