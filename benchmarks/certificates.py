@@ -92,7 +92,7 @@ def main() -> None:
     asked = record.arguments(
         __doc__, networks="", images=100, samples=50_000, scores=100_000, alpha=0.001, theta=0.05, only="", part=""
     )
-    with np.load(asked.data) as arrays:
+    with np.load(asked.data, allow_pickle=False) as arrays:
         pixels, labels = arrays["x_test"], arrays["y_test"]
     chosen = np.random.default_rng(0).permutation(len(pixels))[:1000]
     table: list[dict[str, Any]] = []

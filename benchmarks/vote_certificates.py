@@ -117,7 +117,7 @@ def published(helds: list[Held], case: Case, alpha: float) -> dict[str, Any]:
 def certify_case(name: str, asked: Namespace) -> dict[str, Any] | None:
     """All maps of one case, from what is stored."""
     case, files = CASES[name], sorted((Path(asked.counts) / name).glob("[0-9]*.npz"))
-    helds = [dict(np.load(file)) for file in files if file.suffixes == [".npz"]]
+    helds = [dict(np.load(file, allow_pickle=False)) for file in files if file.suffixes == [".npz"]]
     helds = [held for held in helds if int(held["samples"]) >= asked.samples or not asked.samples]
     if not helds:
         return None

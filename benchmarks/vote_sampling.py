@@ -94,7 +94,7 @@ def count_block(score: SampledScore, x: Tensor, samples: int) -> dict[str, np.nd
 def blocks(path: Path, samples: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """What is still to be counted: the size of each block, and what the file holds before it."""
     while True:
-        held = dict(np.load(path)) if path.is_file() else {}
+        held = dict(np.load(path, allow_pickle=False)) if path.is_file() else {}
         done = int(held.get("samples", 0))
         if done >= samples:
             return

@@ -1,7 +1,7 @@
 """What every test needs: one thread per worker, shapes checked at each call, and the photos where they are."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # before torch starts: workers that share the cores must not fight for them
@@ -45,6 +45,24 @@ def refuses(run):
         assert words in err
 
     return go
+
+
+class Trap:
+    """An object that makes a file where somebody unpickles it."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[Path]]:
+        return Path.touch, (self.mark,)
+
+
+@pytest.fixture
+def trap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trap]:
+    """What no code of the package may unpickle."""
+    mark = tmp_path_factory.mktemp("trap") / "sprung"
+    yield Trap(mark)
+    assert not mark.exists(), "a pickle was run"
 
 
 @pytest.fixture(scope="session")

@@ -451,7 +451,7 @@ def difference(old: np.ndarray, new: np.ndarray) -> float:
 
 
 def compare(old: str, new: str) -> int:
-    first, second = np.load(old), np.load(new)
+    first, second = (np.load(path, allow_pickle=False) for path in (old, new))
     gaps = {name: difference(first[name], second[name]) for name in first.files if name in second.files}
     missing = [name for name in first.files if name not in second.files]
     for name in missing:

@@ -33,7 +33,7 @@ def half(folder: Path, name: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]
         raise SystemExit(f"{folder / name} must hold strips (*.webp), got none")
     with ThreadPoolExecutor() as pool:
         x = np.concatenate(list(pool.map(strip, paths)))
-    y = np.load(folder / f"{name}_labels.npy").astype(np.uint8)
+    y = np.load(folder / f"{name}_labels.npy", allow_pickle=False).astype(np.uint8)
     if len(x) != len(y):
         raise SystemExit(f"{name} must have one label per image, got {len(x)} images and {len(y)} labels")
     return x, y

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,42 @@ def test_a_torn_line_or_one_of_another_version_is_kept_and_told_and_swallows_not
     assert json.loads(content.splitlines()[-1])["id"] == TWO
     with pytest.warns(UserWarning, match="1 line cut off"), ResultsFolder(tmp_path) as folder:
         assert folder.find_done([ONE, TWO], FILES) == {ONE, TWO}
+
+
+@pytest.mark.parametrize("name", ["{}", "../{}", "sub/{}", "../sub/{}", "..", ".", "", "a\0b"])
+def test_a_line_that_somebody_else_wrote_replaces_no_file_outside(tmp_path, name):
+    """Neither as a draft that waits for its name, nor as the name that the next result takes."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for place in (ours, theirs, ours / "sub", tmp_path / "sub"):
+        place.mkdir()
+    target = theirs / "a.png"
+    target.write_bytes(b"theirs")
+    file = name.format(target if name == "{}" else "a.png")
+    line = {"id": ONE, "format": FORMAT, "files": {"png": file}, "sizes": {file: 7}}
+    (ours / RESULTS).write_text(json.dumps(line) + "\n")
+    with suppress(OSError, ValueError):
+        draft = ours / f".{file}.tmp"
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(b"replace")
+    before = {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file() and each.parent != ours}
+    with pytest.warns(UserWarning, match="1 line cut off"):
+        folder = ResultsFolder(ours)
+    with folder:
+        assert not folder.find_done([ONE], FILES)
+        assert folder.store(ONE, "a", {}, FILES)["files"] == {"png": "a.png", "npz": "a.npz"}
+    assert {each: each.read_bytes() for each in before} == before
+    assert {each for each in tmp_path.rglob("*") if each.is_file() and each.parent != ours} == set(before)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"id": [1]}, {"id": 3}, {"sizes": None}, {"files": ["a.png"]}, {"files": {"png": 1}}]
+)
+def test_a_line_of_other_types_counts_as_none(tmp_path, wrong):
+    with ResultsFolder(tmp_path) as folder:
+        line = folder.store(ONE, "a", {}, FILES)
+    (tmp_path / RESULTS).write_text(json.dumps(line | wrong) + "\n")
+    with pytest.warns(UserWarning, match="1 line cut off"), ResultsFolder(tmp_path) as folder:
+        assert folder.claim(ONE, FILES) == MINE
 
 
 def test_a_line_of_a_later_format_is_not_read(tmp_path):

@@ -370,6 +370,40 @@ def test_weights_out_of_reach_are_reported_in_one_sentence(name, monkeypatch, tm
     assert constants.HF_HUB_OFFLINE is False
 
 
+def test_a_download_of_torchvision_is_not_unpickled(tmp_path, monkeypatch, trap):
+    """Torchvision leaves it to torch's loader, and that to pickle."""
+    from torchvision import models
+
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    stored = tmp_path / "checkpoints" / models.SqueezeNet1_1_Weights.DEFAULT.url.rpartition("/")[2]
+    stored.parent.mkdir()
+    torch.save(trap, stored)
+    with pytest.raises(WeightsUnavailableError, match="other objects than tensors"):
+        load_model("torchvision/squeezenet1_1")
+    torch.save(models.squeezenet1_1().state_dict(), stored)
+    assert load_model("torchvision/squeezenet1_1").labels[281] == "tabby"
+
+
+def test_a_checkpoint_is_not_unpickled(tmp_path, trap):
+    torch.save({"state_dict": trap}, tmp_path / "net.pt")
+    with pytest.raises(ValueError, match="weights must be plain tensors"):
+        load_model("resnet18_softplus", weights=tmp_path / "net.pt")
+
+
+def test_code_of_a_hugging_face_repository_is_not_run(tmp_path, monkeypatch):
+    pytest.importorskip("transformers")
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda *given: asked.append(given) or "y")
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Own: pass\n")
+    auto = dict.fromkeys(("AutoConfig", "AutoImageProcessor", "AutoModelForImageClassification"), "own.Own")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto}))
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"auto_map": auto}))
+    with pytest.raises(WeightsUnavailableError, match="contains custom code"):
+        load_model(f"hf/{tmp_path}")
+    assert not asked
+    assert not (tmp_path / "ran").exists()
+
+
 def test_hugging_face_needs_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ValueError, match=r"pip install moreaugrad\[hf\]"):

@@ -60,8 +60,8 @@ class ResultsFolder:
             self.read_lines()
         if self._unread:
             warnings.warn(
-                f"{path / RESULTS}: {self._unread} line{'s' * (self._unread > 1)} cut off or from another version; "
-                "kept there, but their images count as not done",
+                f"{path / RESULTS}: {self._unread} line{'s' * (self._unread > 1)} cut off, from another version "
+                "or with files of other folders; kept there, but their images count as not done",
                 stacklevel=2,
             )
 
@@ -152,17 +152,14 @@ class ResultsFolder:
         self._lines.seek(self._read_to)
         for line in (self._lines.read() or b"").splitlines(keepends=True):
             self._read_to += len(line)
-            try:
-                record = json.loads(line)
-                identity, files, known = record["id"], record["files"], record["format"] == FORMAT
-                names = {str(file).removesuffix(f".{end}") for end, file in files.items()}
-            except (ValueError, TypeError, KeyError, AttributeError):
-                known = False
-            if not known:
+            record = _read_line(line)
+            if record is None:
                 self._unread += bool(line.strip())
                 continue
+            identity = record["id"]
             self.records[identity] = record
-            for name in names:
+            for end, file in record["files"].items():
+                name = file.removesuffix(f".{end}")
                 self._names[identity], self._owners[name.casefold()] = name, identity
 
     def _finish_last_line(self) -> None:
@@ -199,6 +196,22 @@ class ResultsFolder:
 
     def _draft(self, file: str) -> Path:
         return self.path / f".{file}.tmp"
+
+
+def _read_line(line: bytes) -> Record | None:
+    """What `store` wrote; None for anything else, as a line that names files of other folders, which are not ours."""
+    try:
+        record: Record = json.loads(line)
+        files, sizes = record["files"], record.get("sizes", {})
+        known = record["format"] == FORMAT and isinstance(record["id"], str) and isinstance(sizes, dict)
+        return record if known and all(map(_is_name, files.values())) else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _is_name(file: object) -> bool:
+    """Whether a text names a file of the folder itself, and none elsewhere."""
+    return isinstance(file, str) and Path(file).name == file and file not in ("", "..") and "\0" not in file
 
 
 def _place(identity: str) -> int:

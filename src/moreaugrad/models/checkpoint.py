@@ -158,6 +158,8 @@ def downloading(name: str, url: str | None = None, cached: bool = False) -> Iter
     constants.HF_HUB_OFFLINE = before or why is not None
     try:
         yield
+    except pickle.UnpicklingError:
+        raise WeightsUnavailableError(name, "their file holds other objects than tensors, or is damaged") from None
     except Exception as error:
         raise WeightsUnavailableError(name, why or first_line(error)) from error
     finally:

@@ -17,6 +17,8 @@ from moreaugrad.models.classifier import CentreCrop, Classifier
 from moreaugrad.models.labels import imagenet_labels
 from moreaugrad.registry import UnknownNameError
 
+WITHOUT_CODE = {"trust_remote_code": False}  # of a repository; without it transformers asks whoever sits there
+
 
 def timm_model(name: str, weights: str | Path | None = None, labels: list[str] | None = None) -> Classifier:
     import timm
@@ -48,6 +50,7 @@ def torchvision_model(name: str, weights: str | Path | None = None, labels: list
     if weights is None:
         stored = Path(torch.hub.get_dir(), "checkpoints", published.url.rpartition("/")[2]).is_file()
         with downloading(name, published.url, cached=stored):
+            published.get_state_dict(progress=True, check_hash=True, weights_only=True)  # the next line would unpickle
             network = models.get_model(short, weights=published)
     else:  # two networks warn about their slow initial weights unless asked for them
         quiet = {"init_weights": True} if short in ("googlenet", "inception_v3") else {}
@@ -66,10 +69,10 @@ def hugging_face_model(name: str, weights: str | Path | None = None, labels: lis
         ) from None
     short = name.removeprefix("hf/")
     with downloading(name, cached=Path(short).is_dir()):
-        config = AutoConfig.from_pretrained(short)
-        view = processor_view(AutoImageProcessor.from_pretrained(short))
+        config = AutoConfig.from_pretrained(short, **WITHOUT_CODE)
+        view = processor_view(AutoImageProcessor.from_pretrained(short, **WITHOUT_CODE))
         if weights is None:
-            network: nn.Module = AutoModelForImageClassification.from_pretrained(short)
+            network: nn.Module = AutoModelForImageClassification.from_pretrained(short, **WITHOUT_CODE)
     if weights is not None:
         if labels:
             config.num_labels = len(labels)

@@ -16,7 +16,7 @@ from moreaugrad.bulk_jobs.sources.objects import open_arrays, open_factory, open
 from moreaugrad.bulk_jobs.sources.shards import open_shards
 from moreaugrad.data.sources import as_path
 
-__all__ = ["BulkSource", "Item", "open_source"]
+__all__ = ["BulkSource", "Item", "names_code", "open_source"]
 
 TABLES = (".csv", ".parquet")
 ARRAYS = ".npz"
@@ -58,6 +58,11 @@ def open_source(source: Any, skip: Path | None = None) -> BulkSource:
     return open_dataset(source) if "datasets.arrow_dataset.Dataset" in kinds else open_object(source)
 
 
+def names_code(source: str) -> bool:
+    """Whether a text names a function, which `open_source` would call, and no file."""
+    return _FACTORY.fullmatch(source) is not None and not as_path(source).exists()
+
+
 def _open_several(sources: Sequence[str | Path], skip: Path | None) -> BulkSource:
     if not sources:
         raise ValueError("a source must name at least one image, got an empty list; name a folder, or files")
@@ -77,7 +82,7 @@ def _open_several(sources: Sequence[str | Path], skip: Path | None) -> BulkSourc
 
 def _open_named(source: str | Path, skip: Path | None) -> BulkSource:
     name, path = str(source), as_path(source)
-    if _FACTORY.fullmatch(name) and not path.exists():
+    if names_code(name):
         return open_factory(name, partial(open_source, skip=skip))
     if path.is_dir():
         return _open_folder(path, skip)
