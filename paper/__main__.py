@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
+from moreaugrad.cli.terminal import Interruption
+from moreaugrad.files import make_folder
+from moreaugrad.locks import WHOLE, hold
 from paper.settings import DATASETS, Settings, by_dataset, one_of
 
 HERE = Path(__file__).parent
@@ -62,7 +65,8 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = make_parser().parse_args(words)
     try:
         chosen = one_of("--figure", asked.figure, ["all", *FIGURES])
-        return run(list(FIGURES) if chosen == "all" else [chosen], make_settings(asked), asked.debug)
+        with Interruption():
+            return run(list(FIGURES) if chosen == "all" else [chosen], make_settings(asked), asked.debug)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted: what is done is stored, and the same command goes on\n")
         return 130
@@ -107,7 +111,7 @@ def run(figures: Sequence[str], settings: Settings, debug: bool = False) -> int:
     from paper.data import datasets
 
     datasets.check(settings, list(dict.fromkeys(name for each in figures for name in FIGURES[each].needs(settings))))
-    settings.out.mkdir(parents=True, exist_ok=True)
+    make_folder(settings.out)
     start, codes = time.monotonic(), []
     for number, name in enumerate(figures):
         left = None if settings.minutes is None else settings.minutes - (time.monotonic() - start) / 60
@@ -123,11 +127,17 @@ def make_figure(name: str, settings: Settings, debug: bool) -> int:
     print(f"{name}: {FIGURES[name].summary}", flush=True)
     begun = time.monotonic()
     try:
-        done = import_module(f"paper.figures.{name}").make(settings)
+        with hold(settings.out / f".{name}.lock", f"{name} in {settings.out}", places(settings.shard)):
+            done = import_module(f"paper.figures.{name}").make(settings)
     except Exception as error:
         return report_error(error, debug, f"{name}: ")
     print(f"{name}: {'done' if done else 'not finished yet'} after {time.monotonic() - begun:.0f} s", flush=True)
     return 0 if done else 1
+
+
+def places(shard: int | None) -> range:
+    """What a run has to itself: shards may be worked on at the same time, all of them only by one run."""
+    return WHOLE if shard is None else range(shard, shard + 1)
 
 
 def report_error(error: Exception, debug: bool, prefix: str = "") -> int:

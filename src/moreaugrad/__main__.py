@@ -1,5 +1,17 @@
-"""`python -m moreaugrad`: the command line."""
+"""`python -m moreaugrad`: the command line, also for who interrupts it while it loads."""
 
-from moreaugrad.cli.app import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run a command."""
+    try:
+        from moreaugrad.cli.app import main as run
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted\n")
+        sys.exit(130)
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from numbers import Integral, Real
 from pathlib import Path
@@ -18,9 +21,12 @@ import torch
 from torch import Tensor
 
 from moreaugrad import limits
+from moreaugrad.locks import try_lock
 
 FORMAT = "moreaugrad.explanation"
 VERSION = 2  # raise it when an older reader would misread the file
+_DRAFT = re.compile(r"\.[0-9a-f]{32}\.tmp")
+_drafts: set[str] = set()  # names that this process writes: another handle of such a file would drop its lock
 
 
 def with_ending(path: str | os.PathLike[str], *endings: str) -> Path:
@@ -66,19 +72,70 @@ def find_difference(asked: Mapping[str, Any], known: Mapping[str, Any], at: str 
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A handle whose content replaces `path` at the end, or vanishes after an exception.
 
-    A reader sees the old file or the new one; a killed process leaves at most a hidden `.tmp` beside it.
+    A reader sees the old file or the new one, also after a power failure. A killed process leaves at most a hidden
+    `.tmp` beside it, which `make_folder` removes.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder of {path} must exist, got {path.parent}; create it first")
     # opened directly, not by tempfile: the result then has the permissions that the user's umask gives
     draft = path.with_name(f".{uuid4().hex}.tmp")
+    _drafts.add(draft.name)
     try:
-        with draft.open("xb") as handle:
+        with _open_draft(draft) as handle:
             yield handle
-        draft.replace(path)
+            write_through(handle)
+            if sys.platform != "win32":  # while the lock is held; Windows renames no open file
+                draft.replace(path)
+        if sys.platform == "win32":
+            draft.replace(path)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # of the draft: the exception that counts is on its way
+            draft.unlink(missing_ok=True)
         raise
+    finally:
+        _drafts.discard(draft.name)
+
+
+def _open_draft(draft: Path) -> BinaryIO:
+    """A draft that nobody takes for one of a killed process: it is locked."""
+    while True:
+        handle = draft.open("wb")
+        if try_lock(handle.fileno(), 0) is not False and draft.exists():
+            return handle
+        handle.close()  # `make_folder` of another process came in between
+
+
+def write_through(handle: BinaryIO) -> None:
+    """Wait until what was written is on the disk."""
+    handle.flush()
+    try:
+        os.fsync(handle.fileno())
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):  # of disks that cannot say
+            raise
+
+
+def append_whole(handle: BinaryIO, data: bytes) -> None:
+    """Add to the end of an unbuffered file, all or nothing; it is on the disk before this returns."""
+    size = handle.seek(0, os.SEEK_END)
+    rest = memoryview(data)
+    try:
+        while rest:  # a full disk takes a part, and fails at the next call
+            rest = rest[handle.write(rest) or 0 :]
+        write_through(handle)
+    except BaseException:
+        handle.truncate(size)
+        raise
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for results, where there is none; and remove what killed processes left half written in it."""
+    path.mkdir(parents=True, exist_ok=True)
+    for draft in path.glob(".*.tmp"):
+        if _DRAFT.fullmatch(draft.name) and draft.name not in _drafts:
+            with suppress(OSError), draft.open("r+b") as handle:  # gone by now, or in a folder that takes no changes
+                if try_lock(handle.fileno(), 0):
+                    draft.unlink()
 
 
 def write_npz(path: Path, values: Mapping[str, Any]) -> Path:

@@ -1,4 +1,4 @@
-"""Locks on bytes of an open file, which the system frees when a process dies."""
+"""Locks on bytes of an open file, which the system frees when a process dies; and files that hold only a lock."""
 
 from __future__ import annotations
 
@@ -6,16 +6,32 @@ import errno
 import os
 import sys
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from typing import BinaryIO
 
 if sys.platform == "win32":
     import msvcrt
 else:
     import fcntl
 
+WHOLE = range(2**30)  # every place of a lock file
+_held: set[Path] = set()  # by this process, whose second handle would drop the locks of the first
+_threads = Lock()  # over `_held`
+
 
 def lock(handle: int, place: int, length: int = 1) -> bool:
     """Whether this process now holds the bytes from `place` on. Disks that have no locks give them to everyone."""
+    found = try_lock(handle, place, length)
+    if found is None:
+        warnings.warn("files cannot be locked here; run one process at a time", stacklevel=2)
+    return found is not False
+
+
+def try_lock(handle: int, place: int, length: int = 1) -> bool | None:
+    """Whether this process now holds the bytes; None on disks that have no locks."""
     try:
         if sys.platform == "win32":
             os.lseek(handle, place, os.SEEK_SET)
@@ -23,9 +39,7 @@ def lock(handle: int, place: int, length: int = 1) -> bool:
         else:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, length, place)
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
-            return False
-        warnings.warn(f"files cannot be locked here ({error.strerror}); run one process at a time", stacklevel=2)
+        return False if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK) else None
     return True
 
 
@@ -37,3 +51,61 @@ def unlock(handle: int, place: int, length: int = 1) -> None:
             msvcrt.locking(handle, msvcrt.LK_UNLCK, length)
         else:
             fcntl.lockf(handle, fcntl.LOCK_UN, length, place)
+
+
+@contextmanager
+def hold(path: Path, what: str, places: range = WHOLE, advice: str = "") -> Iterator[None]:
+    """The right to fill something, which a lock file stands for; refused at once where another run has it.
+
+    The system frees the right when a process dies. The last one to leave removes the file.
+
+    Args:
+        path: the lock file.
+        what: that is filled, for the message.
+        places: the share of it; those of several runs may not overlap.
+        advice: what else helps, for the message.
+    """
+    own = path.parent.resolve() / path.name
+    with _threads:
+        handle = None if own in _held else _open_locked(path, places)
+        if handle is None:
+            raise BlockingIOError(
+                f"{what} must be filled by one run at a time, got another one that is at work on it; wait for it, or "
+                f"stop it first{advice}"
+            )
+        _held.add(own)
+    try:
+        yield
+    finally:
+        with _threads, handle:
+            _held.discard(own)
+            if try_lock(handle.fileno(), WHOLE.start, len(WHOLE)):  # nobody has another share
+                with suppress(OSError):  # Windows keeps open files
+                    path.unlink()
+
+
+def is_held(path: Path) -> bool:
+    """Whether some run has the right that a lock file stands for, or a share of it."""
+    with _threads:
+        if path.parent.resolve() / path.name in _held or not path.is_file():
+            return path.parent.resolve() / path.name in _held
+        with path.open("r+b") as handle:
+            return not lock(handle.fileno(), WHOLE.start, len(WHOLE))
+
+
+def _open_locked(path: Path, places: range) -> BinaryIO | None:
+    """The open lock file; None where another process holds one of the places."""
+    while True:
+        handle = path.open("a+b")
+        try:
+            if not lock(handle.fileno(), places.start, max(1, len(places))):
+                handle.close()
+                return None
+            if os.path.samestat(os.fstat(handle.fileno()), path.stat()):
+                return handle
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            handle.close()
+            raise
+        handle.close()  # the last one to leave has removed it in between

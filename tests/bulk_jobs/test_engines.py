@@ -13,7 +13,7 @@ from PIL import Image
 
 import moreaugrad as mg
 from moreaugrad.bulk_jobs.engines.base import Died, Finished, Progress
-from moreaugrad.bulk_jobs.folder import is_held
+from moreaugrad.bulk_jobs.folder import LOCK
 from moreaugrad.bulk_jobs.run import STRIKES, WorkerError
 
 TOGETHER = pytest.mark.xdist_group("engines")  # they start many processes: not two tests at once
@@ -124,11 +124,11 @@ def test_a_killed_driver_takes_its_workers_along_and_frees_the_folder(serial, ph
     driver = start_driver(out, photos, "local")
     wait_for(lambda: len(parts_in(out)) >= 2)
     workers = find_workers(driver.pid)
-    assert is_held(out)
+    assert is_held(out / LOCK)
     driver.kill()
     driver.communicate()
     wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers), 10)
-    assert not is_held(out)
+    assert not is_held(out / LOCK)
     there = len(parts_in(out))
     assert there < 9
     maps = serial("job", model="small_network:Slow")
@@ -155,7 +155,7 @@ def test_ctrl_c_finishes_what_is_under_way_and_a_second_one_does_not_wait(photos
     driver.send_signal(signal.SIGINT)
     driver.communicate(timeout=60)
     assert time.monotonic() - began < 30
-    assert not is_held(out)
+    assert not is_held(out / LOCK)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nonsense"])

@@ -11,7 +11,7 @@ from PIL import Image
 import moreaugrad as mg
 from moreaugrad.bulk_jobs import job as jobs
 from moreaugrad.bulk_jobs import worker
-from moreaugrad.bulk_jobs.folder import JOB, hold_parts, is_held
+from moreaugrad.bulk_jobs.folder import JOB, LOCK, hold_parts
 from moreaugrad.bulk_jobs.worker import row_seed
 
 KEYS = ["cats/0.png", "cats/1.png", "cats/2.png", *(f"dogs/{number}.png" for number in range(3, 8)), "dogs/bad.png"]
@@ -72,7 +72,7 @@ def test_a_folder_with_missing_cut_and_foreign_parts_is_filled_again(serial):
     paths[1].write_bytes(paths[1].read_bytes()[:-20])
     paths[2].write_bytes(b"")
     kept = paths[3].stat().st_mtime_ns
-    (maps.folder / ".0123.tmp").write_bytes(b"half")
+    (maps.folder / ".0123456789abcdef0123456789abcdef.tmp").write_bytes(b"half")
     assert serial(part_size=2).digest() == wanted
     assert paths[3].stat().st_mtime_ns == kept
     assert not list(maps.folder.glob(".*.tmp"))
@@ -152,10 +152,10 @@ def test_errors_are_tried_again_when_asked(serial, photos):
 def test_two_runs_on_one_folder_are_refused_but_not_on_different_shards(serial):
     folder = serial(part_size=2).folder
     with hold_parts(folder, range(2, 3)):
-        assert is_held(folder)
+        assert is_held(folder / LOCK)
         with pytest.raises(BlockingIOError, match="one run at a time"):
             serial()
-    assert not is_held(folder)
+    assert not is_held(folder / LOCK)
     serial()
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from moreaugrad.files import find_difference, replacing
-from moreaugrad.locks import lock, unlock
+from moreaugrad.locks import hold
 
 JOB, LOCK = "job.json", ".lock"
 FORMAT = "moreaugrad.bulk"
 VERSION = 1  # raise it when an older reader would misread the folder
-_HELD: set[Path] = set()  # by this process, whose second handle would drop the locks of the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,40 +96,6 @@ def _without_place(configuration: Mapping[str, Any]) -> dict[str, Any]:
     return {**configuration, "source": source}
 
 
-@contextmanager
-def hold_parts(folder: Path, parts: range) -> Iterator[None]:
-    """The right to fill some parts of a folder; refused where another process has that of one of them.
-
-    Drivers of different shards may work on one folder. The system frees the right when a process dies.
-    """
-    place = folder.resolve()
-    with (folder / LOCK).open("a+b") as handle:
-        held = place not in _HELD and lock(handle.fileno(), parts.start, max(1, len(parts)))
-        if not held:
-            raise BlockingIOError(
-                f"{str(folder)!r} must be filled by one run at a time, got another one that is at work on it; wait "
-                "for it, or stop it first (--status tells how far it is)"
-            )
-        _HELD.add(place)
-        try:
-            yield
-        finally:
-            _HELD.discard(place)
-            unlock(handle.fileno(), parts.start, max(1, len(parts)))
-
-
-def is_held(folder: Path) -> bool:
-    """Whether some run is at work on a folder."""
-    if folder.resolve() in _HELD or not (folder / LOCK).is_file():
-        return folder.resolve() in _HELD
-    with (folder / LOCK).open("r+b") as handle:
-        free = lock(handle.fileno(), 0, 2**30)
-        if free:
-            unlock(handle.fileno(), 0, 2**30)
-        return not free
-
-
-def remove_drafts(folder: Path) -> None:
-    """Files that killed workers have left half written; only for who holds all parts."""
-    for draft in folder.glob(".*.tmp"):
-        draft.unlink(missing_ok=True)
+def hold_parts(folder: Path, parts: range) -> AbstractContextManager[None]:
+    """The right to fill some parts of a folder. Drivers of different shards may work on one folder."""
+    return hold(folder / LOCK, repr(str(folder)), parts, " (--status tells how far it is)")

@@ -19,12 +19,13 @@ import torch
 from moreaugrad import validate
 from moreaugrad.api import Explainer
 from moreaugrad.bulk_jobs.engines.base import Engine, Event
-from moreaugrad.bulk_jobs.folder import Part, hold_parts, join_job, read_job, remove_drafts, split_parts
+from moreaugrad.bulk_jobs.folder import Part, hold_parts, join_job, read_job, split_parts
 from moreaugrad.bulk_jobs.maps import BulkMaps
 from moreaugrad.bulk_jobs.parts import count_errors, count_rows
 from moreaugrad.bulk_jobs.run import PartQueue, Run, RunState, Watcher
 from moreaugrad.bulk_jobs.sources import open_source
 from moreaugrad.bulk_jobs.worker import BATCH, TRUTH, WorkerSpec
+from moreaugrad.files import make_folder
 from moreaugrad.identity import describe_explainer
 from moreaugrad.methods.options import plain, versions
 from moreaugrad.model.devices import Device, best_device, device_of
@@ -192,14 +193,12 @@ def run_job(spec: WorkerSpec, run: RunOptions, watch: Watcher, command: str = ""
     spec, explainer = prepare_spec(spec)
     packed = None if run.engine == "serial" else pack(spec)
     with ExitStack() as stack:
-        spec.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(spec.folder)
         plan = make_plan(spec, explainer, run)
         stack.enter_context(hold_parts(spec.folder, range(plan.parts[0].number, plan.parts[-1].number + 1)))
         plan = make_plan(spec, explainer, run)  # again, now that nobody else writes
         runs = join_job(spec.folder, plan.configuration, _describe_run(spec, run, command))
         _warn_of_change(runs, spec)
-        if run.shard is None:
-            remove_drafts(spec.folder)
         state = RunState(plan.images, plan.before, plan.count_errors(spec.folder))
         if plan.todo:
             engine = stack.enter_context(closing(open_engine(spec, packed, run, len(plan.todo))))

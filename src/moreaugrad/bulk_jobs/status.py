@@ -6,9 +6,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from moreaugrad.bulk_jobs.folder import is_held
+from moreaugrad.bulk_jobs.folder import LOCK
 from moreaugrad.bulk_jobs.maps import BulkMaps
 from moreaugrad.bulk_jobs.parts import count_rows
+from moreaugrad.locks import is_held
 
 RECENT = 600  # seconds of which the rate is told
 
@@ -38,7 +39,7 @@ class JobStatus:
 def read_status(folder: Path) -> JobStatus:
     """Count what is there."""
     maps = BulkMaps(folder)
-    running = is_held(folder)
+    running = is_held(folder / LOCK)
     rate = None
     if running:
         now = time.time()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from moreaugrad.cli.checks import check_method, choose_method, make_folder
+from moreaugrad.cli.checks import check_method, choose_method, make_output
 from moreaugrad.cli.command import Imports, option
 from moreaugrad.cli.options import OUTPUT, Json, MethodName, MethodOptions, ModelOptions, Quiet, TargetClass
 from moreaugrad.cli.terminal import Terminal
@@ -115,7 +115,7 @@ def bulk(  # noqa: PLR0913
 
     run = carrier.make()
     if not dry_run:
-        make_folder(out)
+        make_output(out)
     images = open_source(source[0] if len(source) == 1 else source, out)
     spec = WorkerSpec(
         *(images, out.absolute(), model.model, name, given, model.weights, model.labels, model.view),

@@ -70,7 +70,7 @@ def refuse_missing(sources: Sequence[ImageSource]) -> None:
     raise ValueError(fault)
 
 
-def make_folder(out: Path, files: Iterable[str] = (), images: Sequence[Path] = ()) -> None:
+def make_output(out: Path, files: Iterable[str] = (), images: Sequence[Path] = ()) -> None:
     """Make the folder of the results; refuse to write over an image that is to be read."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out must be a folder, got the file {str(out)!r}; name another")
@@ -81,4 +81,6 @@ def make_folder(out: Path, files: Iterable[str] = (), images: Sequence[Path] = (
                 f"--out must not lie where results would replace an image, got {str(out)!r}, where {name} is one "
                 "of the images; name another folder"
             )
-    out.mkdir(parents=True, exist_ok=True)
+    from moreaugrad.files import make_folder
+
+    make_folder(out)

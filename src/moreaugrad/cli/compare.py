@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moreaugrad import limits
-from moreaugrad.cli.checks import class_number, make_folder, open_image, type_name
+from moreaugrad.cli.checks import class_number, make_output, open_image, type_name
 from moreaugrad.cli.explain import FolderRun, describe
 from moreaugrad.cli.jobs import Job
 from moreaugrad.cli.options import (
@@ -80,7 +80,7 @@ def compare(
     shares = share_options(names, given)
     picture, key = read_image(path), name_source(path)
     file = out / f"{key}_compare.png"
-    make_folder(out, [file.name], [path])
+    make_output(out, [file.name], [path])
     classifier = model.load(terminal)
     specific = None if methods else options.specific
     found = _explain_by_each(shares, classifier, (key, picture), class_number(target, classifier), specific, terminal)
@@ -135,7 +135,7 @@ def demo(*, out: Out = Path("demo"), quiet: Quiet = False) -> int:
 
     terminal = Terminal(quiet)
     terminal.hear_warnings()
-    make_folder(out)
+    make_output(out)
     classifier = ModelOptions().load(terminal)
     photo = chelsea()  # type: ignore[no-untyped-call]
     found = {}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moreaugrad.cli.checks import check_method, choose_method, make_folder, refuse_missing
+from moreaugrad.cli.checks import check_method, choose_method, make_output, refuse_missing
 from moreaugrad.cli.index_page import write_index
 from moreaugrad.cli.jobs import Job, make_jobs
 from moreaugrad.cli.options import (
@@ -94,7 +94,7 @@ def explain(  # noqa: PLR0913
     from moreaugrad.api import Explainer
     from moreaugrad.data.frames import split_frames
 
-    make_folder(out)
+    make_output(out)
     with Interruption() as interruption:
         classifier = model.load(terminal)
         wanted, given = classes.choose(classifier), classes.contrast(classifier, given)

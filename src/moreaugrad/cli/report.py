@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from moreaugrad.cli.checks import make_folder
+from moreaugrad.cli.checks import make_output
 from moreaugrad.cli.options import ModelOptions
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.data.images import read_image
@@ -44,7 +44,7 @@ def report_on_image(
     terminal.hear_warnings()
     picture, key = read_image(image), name_source(image)
     data, drawing = (out / f"{key}_{suffix}.{end}" for end in ("json", "png"))
-    make_folder(out, [data.name, drawing.name], [image])
+    make_output(out, [data.name, drawing.name], [image])
     facts, describe, draw = examine(model.load(terminal), picture)
     known = strict({"file": str(image), "key": key, **facts})
     with replacing(data) as handle:

@@ -132,15 +132,13 @@ class ResultsFolder:
             return line
 
     def _write(self, files: Mapping[str, bytes], line: Record) -> None:
-        size = self._lines.seek(0, os.SEEK_END)
+        from moreaugrad.files import append_whole
+
         try:
             for file, content in files.items():
                 self._draft(file).write_bytes(content)
-            rest = json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-            while rest:  # a full disk takes a part, and fails at the next call
-                rest = rest[self._lines.write(rest) or 0 :]
+            append_whole(self._lines, json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n")
         except BaseException:
-            self._lines.truncate(size)
             for file in files:
                 self._draft(file).unlink(missing_ok=True)
             raise

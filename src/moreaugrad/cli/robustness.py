@@ -13,7 +13,7 @@ import typer
 
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.cli.attack import NAMES, AttackBudget
-from moreaugrad.cli.checks import make_folder, refuse_missing
+from moreaugrad.cli.checks import make_output, refuse_missing
 from moreaugrad.cli.command import complete, option
 from moreaugrad.cli.options import ACCURACY, ModelOptions, Out, PriorOptions, Quiet, Seed, complete_several_methods
 from moreaugrad.cli.terminal import Terminal
@@ -153,7 +153,7 @@ def robustness(
     from moreaugrad.studies.run import run_study
 
     plan = study.make(options.given())
-    make_folder(out)
+    make_output(out)
     classifier = model.load(terminal)
     with terminal.busy("reading the images"):
         images = source.open(classifier, paths)

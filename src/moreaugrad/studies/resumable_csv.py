@@ -8,13 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from moreaugrad.files import find_difference, replacing
+from moreaugrad.files import append_whole, find_difference, replacing
 
 RENAMED = {"apart": "hessian_step", "grad_mode": "derivative"}  # options in the files of earlier versions
 Row: TypeAlias = dict[str, Any]  # column -> number, text, or None
@@ -76,10 +75,8 @@ class ResumableCsv:
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add a whole cell; it is on the disk before this returns."""
-        with self.path.open("ab") as file:
-            file.write(self._text(rows))
-            file.flush()
-            os.fsync(file.fileno())
+        with self.path.open("ab", buffering=0) as file:
+            append_whole(file, self._text(rows))
 
     def rewrite(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Make the file hold just these rows; a file that does already is left alone."""

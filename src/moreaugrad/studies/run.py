@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from moreaugrad.files import make_folder
+from moreaugrad.locks import hold
 from moreaugrad.methods.options import versions
 from moreaugrad.plotting import pictures
 from moreaugrad.plotting.curves import curves
@@ -26,6 +28,7 @@ from moreaugrad.studies.runner import COLUMNS, COSTS, IDENTITY, StudyRunner
 from moreaugrad.studies.sources import Source, TensorSource
 from moreaugrad.types import Watch, ignore_progress
 
+ROWS, LOCK = "rows.csv", ".lock"
 TICKS = 100  # of the progress watcher, per cell
 
 
@@ -97,6 +100,7 @@ def run_study(
 
     Raises:
         ValueError: if the folder holds another study, or a method, attack or metric does not fit the model or images.
+        BlockingIOError: another run is at work on the folder.
 
     Example:
         >>> from tempfile import mkdtemp
@@ -105,12 +109,18 @@ def run_study(
         >>> result.finished, result.rows[0]["method"], result.rows[0]["mode"]
         (True, 'gradient', 'floor')
     """
-    began = time.monotonic()
     runner = StudyRunner(study, model, images if isinstance(images, Source) else TensorSource(images))
     folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = ResumableCsv(folder / "rows.csv", (*COLUMNS, *study.metrics, *COSTS), IDENTITY)
-    describe_study(folder / "study.json", runner.describe(name), _describe_run(runner, command), file.path)
+    make_folder(folder)
+    with hold(folder / LOCK, repr(str(folder))):
+        describe_study(folder / "study.json", runner.describe(name), _describe_run(runner, command), folder / ROWS)
+        return _resume(runner, folder, minutes, watch)
+
+
+def _resume(runner: StudyRunner, folder: Path, minutes: float | None, watch: Watch) -> StudyResult:
+    """Measure the cells that are not in the folder yet, for whoever has the right to fill it."""
+    began, study = time.monotonic(), runner.study
+    file = ResumableCsv(folder / ROWS, (*COLUMNS, *study.metrics, *COSTS), IDENTITY)
     plan = list(runner.plan())
     rows, done = file.resume(runner.identify_rows(*each) for each in plan)
 

@@ -18,7 +18,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from moreaugrad.files import first_line, replacing, with_ending
+from moreaugrad.files import append_whole, first_line, make_folder, replacing, with_ending
+from moreaugrad.locks import hold
 from moreaugrad.types import Watch
 
 DONE, NOT_FINISHED = 0, 1  # exit codes
@@ -118,7 +119,7 @@ def training_files(out: Path) -> tuple[Path, Path, Path]:
     found = with_ending(out, ".safetensors")
     if found.is_dir():
         raise ValueError(f"--out must be a file, got the folder {str(found)!r}; name a file in it")
-    found.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(found.parent)
     return found, found.with_suffix(".checkpoint.pt"), found.with_suffix(".log.jsonl")
 
 
@@ -139,7 +140,17 @@ def train_to_file(
     began = time.monotonic()
     reporter.hear_warnings()
     weights, checkpoint, log = training_files(job.out or Path(name))
-    trainer = make()
+    with hold(weights.with_name(f".{weights.name}.lock"), str(weights)):
+        trainer = make()
+        if not _train(trainer, job, began, reporter, (checkpoint, log)):
+            return NOT_FINISHED
+        reporter.say(f"{write(trainer, weights)} -> {weights}")
+    return DONE
+
+
+def _train(trainer: Trainer, job: TrainingJob, began: float, reporter: Reporter, files: tuple[Path, Path]) -> bool:
+    """Train from the checkpoint; whether the end was reached."""
+    checkpoint, log = files
     if job.restart:
         checkpoint.unlink(missing_ok=True)  # else a restart that is killed early would resume from the old one
     if checkpoint.is_file():
@@ -151,8 +162,8 @@ def train_to_file(
     while not trainer.finished:
         with reporter.bar(f"after {trainer.progress}") as watch:
             line = trainer.advance(watch)
-        with log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with log.open("ab", buffering=0) as file:
+            append_whole(file, json.dumps(line).encode() + b"\n")
         reporter.say(trainer.describe(line))
         late = job.limit_seconds is not None and time.monotonic() - began >= job.limit_seconds
         if trainer.finished or late or time.monotonic() - saved >= SAVE_EVERY:
@@ -161,9 +172,8 @@ def train_to_file(
             saved = time.monotonic()
         if late and not trainer.finished:
             reporter.say(f"stopped after {trainer.progress}; the same command continues from {checkpoint}")
-            return NOT_FINISHED
-    reporter.say(f"{write(trainer, weights)} -> {weights}")
-    return DONE
+            return False
+    return True
 
 
 def write_weights(path: Path, tensors: dict[str, Tensor], notes: dict[str, Any]) -> None:
