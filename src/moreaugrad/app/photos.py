@@ -9,7 +9,6 @@ import hashlib
 import secrets
 import threading
 import time
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from PIL import Image, UnidentifiedImageError
 
 from moreaugrad.app.refusal import Refusal
 from moreaugrad.data.images import read_image
+from moreaugrad.threads import ignore_warnings
 
 MOST_BYTES, MOST_PIXELS = 20_000_000, 40_000_000  # of one photo
 MOST_LONG = 100  # times as long as short: a network's view of a longer one may be huge
@@ -55,15 +55,14 @@ def decode(data: bytes) -> Image.Image:
     must = f"a photo must be a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
     small = f"a photo must have at most {MOST_PIXELS // 10**6} megapixels, got"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of decoders, for developers
-            with Image.open(BytesIO(data), formats=FORMATS) as image:
-                if image.width * image.height > MOST_PIXELS:
-                    raise Refusal(422, f"{small} {image.width} x {image.height}; make it smaller")
-                if max(image.size) > MOST_LONG * min(image.size):
-                    long = f"at most {MOST_LONG} times as long as short, got {image.width} x {image.height}"
-                    raise Refusal(422, f"a photo must be {long}; cut it")
-                return read_image(image)
+        # of decoders, for developers
+        with ignore_warnings(Warning), Image.open(BytesIO(data), formats=FORMATS) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise Refusal(422, f"{small} {image.width} x {image.height}; make it smaller")
+            if max(image.size) > MOST_LONG * min(image.size):
+                long = f"at most {MOST_LONG} times as long as short, got {image.width} x {image.height}"
+                raise Refusal(422, f"a photo must be {long}; cut it")
+            return read_image(image)
     except UnidentifiedImageError:
         raise Refusal(422, f"{must}, got something else") from None
     except Image.DecompressionBombError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
@@ -17,6 +16,7 @@ from moreaugrad.bulk_jobs.sources import BulkSource, names_code, open_source
 from moreaugrad.data.images import read_image
 from moreaugrad.files import first_line
 from moreaugrad.plotting import pictures
+from moreaugrad.threads import ignore_warnings
 
 SIDE = 144  # pixels of the longer side of a map
 QUALITY = 80
@@ -73,8 +73,7 @@ def find_source(maps: BulkMaps) -> BulkSource:
 
 def draw_pair(photo: Image.Image | None, values: Values) -> str:
     """The photo and the map over it; the map alone where there is no photo."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of a map of zeros: it is dark, and the report tells its numbers
+    with ignore_warnings(UserWarning):  # of a map of zeros: it is dark, and the report tells its numbers
         drawn = pictures.scale_map(values)
     shown = np.zeros((*drawn.shape, 3)) if photo is None else pictures.read_photo(photo)
     tiles = [] if photo is None else [photo]

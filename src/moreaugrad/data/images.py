@@ -5,7 +5,6 @@ Colour profiles are left alone, as in the pipelines that networks were trained w
 
 from __future__ import annotations
 
-import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from moreaugrad.data.frames import open_picture
 from moreaugrad.data.sources import STDIN, Frame, ImageSource, as_path, find_fault
+from moreaugrad.threads import ignore_warnings
 
 MOST_PIXELS = 100_000_000  # a file of a few kilobytes can claim to hold gigabytes
 ROWS = 256  # that are converted at once
@@ -48,13 +48,12 @@ def _read_file(source: ImageSource) -> Image.Image:
     must = f"{'standard input' if path == STDIN else repr(str(path))} must be an image file"
     limit = f"{must} of at most {MOST_PIXELS // 10**6} megapixels, got"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit below is ours
-            with open_picture(path, index) as image:
-                if image.width * image.height > MOST_PIXELS:
-                    raise ValueError(f"{limit} {image.width} x {image.height}; make it smaller")
-                image.load()
-                return _upright_rgb(image, path)
+        # the limit below is ours
+        with ignore_warnings(Image.DecompressionBombWarning), open_picture(path, index) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise ValueError(f"{limit} {image.width} x {image.height}; make it smaller")
+            image.load()
+            return _upright_rgb(image, path)
     except UnidentifiedImageError:
         raise ValueError(f"{must}, got a file of another kind; convert it to PNG or JPEG") from None
     except Image.DecompressionBombError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from inspect import Parameter, isabstract, signature
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from moreaugrad.methods.base import Call, Method
 from moreaugrad.methods.cam.layers import layer_name
 from moreaugrad.model.inputs import Packing, take_argument, take_target
 from moreaugrad.registry import Entry, unknown
+from moreaugrad.threads import ignore_warnings
 from moreaugrad.types import Images
 
 PREFIX = "captum/"
@@ -29,7 +29,7 @@ NOT_OPTIONS = frozenset(
     {"inputs", "target", "additional_forward_args", "return_convergence_delta", "return_input_shape", "kwargs"}
     | {"show_progress", "verbose", "device_ids", "forward_func", "model"}
 )
-_SILENT = r"(Setting (forward, )?backward hooks|Input Tensor \d+ did not|You are providing multiple inputs)"
+SILENT = r"(Setting (forward, )?backward hooks|Input Tensor \d+ did not|You are providing multiple inputs)"
 
 
 class CaptumMethod(OutsideMethod):
@@ -93,8 +93,7 @@ class CaptumMethod(OutsideMethod):
     def _attribute(self, network: CountedNetwork, given: dict[str, Any]) -> Any:
         """What Captum says, without its advice on hooks, which only a copy has."""
         made = self.maker(network.forward, **self._constructor_options(network.forward))
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", _SILENT, UserWarning)
+        with ignore_warnings(UserWarning, SILENT):
             try:
                 found = made.attribute(**given)
             except Exception as error:

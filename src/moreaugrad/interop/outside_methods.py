@@ -23,6 +23,7 @@ from moreaugrad.methods.chunks import run_in_chunks
 from moreaugrad.model.prepared import numerics
 from moreaugrad.registry import register
 from moreaugrad.results import Explanation
+from moreaugrad.threads import ALONE
 from moreaugrad.types import Images
 
 Rows = Int[Tensor, "r"]
@@ -162,18 +163,19 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
     Those of torch are forked by the method already: for the CPU and this device, so no other may be seeded.
     """
-    states = python_random.getstate(), np.random.get_state()  # noqa: NPY002
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
-    python_random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    try:
-        yield
-    finally:
-        python_random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
+    with ALONE:  # all threads draw from these sources
+        states = python_random.getstate(), np.random.get_state()  # noqa: NPY002
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        python_random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            python_random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
 
 
 def check_maps(found: Any, call: Call, rows: Rows, name: str) -> Images:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from moreaugrad import validate
 from moreaugrad.interop.method_factory import MakeMethod, check_method, make_any_method
 from moreaugrad.plotting import pictures
+from moreaugrad.threads import ignore_warnings
 
 log = logging.getLogger("moreaugrad")
 INPUTS = ("pixel_values", "inputs", "x", "image", "images")  # of a batch that is a dictionary
@@ -89,8 +89,7 @@ class TrainingMaps:
                 tiles.append((f"image {i}", stretch(self.batch[i])))
             target = int(one.target) if isinstance(one.target, Tensor) else one.target
             tiles.append((f"class {target}, score {float(one.score):.3g}", one.map[0].float()))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # an all-zero map says so in its title
+        with ignore_warnings(UserWarning):  # an all-zero map says so in its title
             return pictures.grid(tiles, columns=4, title=found.method)
 
 

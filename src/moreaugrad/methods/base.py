@@ -451,8 +451,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
         source = Prepared(self.forward_func) if self.once or self.prepared is None else self.prepared
         source = replace(source, precision=self.precision, compile=self.compile)
         engine = choose_engine(source, given, len(x), twice=graph, hessian_step=self.hessian_step)
-        engine.rows = rows or safe_rows(x, self.per_image, engine.compile)
-        return engine
+        return engine.for_call(rows or safe_rows(x, self.per_image, engine.compile))
 
     def _choose_target(self, score: ClassScore, x: Images, predict: bool) -> Tensor | None:
         """Settles the target, prepares the network, and returns the score of each image where it was predicted.

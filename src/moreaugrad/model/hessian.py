@@ -8,7 +8,6 @@ asked for, by differences of gradients. Knows no score.
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from moreaugrad.batch import norm, spread
 from moreaugrad.model.prepared import Engine
+from moreaugrad.threads import ALONE, ignore_warnings
 from moreaugrad.types import ForwardFunc, Images, PerImage
 
 log = logging.getLogger("moreaugrad")
@@ -48,7 +48,7 @@ def product(engine: Engine, run: Run, rows: Images, along: Images) -> tuple[PerI
             raise
         except (NotImplementedError, RuntimeError) as error:
             log.debug("an operation of the network has no forward rule: %s", error)
-            engine.tangents = False
+            engine.learn(tangents=False)
     with torch.enable_grad():
         leaf = rows.detach().clone().requires_grad_()
         value, grad = run(leaf, True)
@@ -59,8 +59,8 @@ def product(engine: Engine, run: Run, rows: Images, along: Images) -> tuple[PerI
 
 
 def _forward_over_reverse(run: Run, rows: Images, along: Images) -> tuple[PerImage, Images, Images]:
-    with warnings.catch_warnings(), torch.enable_grad(), forward_ad.dual_level():
-        warnings.simplefilter("ignore", FutureWarning)  # torch compiles some of its own rules in an old way
+    # torch has one level of dual numbers for all threads, and compiles some of its own rules in an old way
+    with ALONE, ignore_warnings(FutureWarning), torch.enable_grad(), forward_ad.dual_level():
         leaf = forward_ad.make_dual(rows.detach().clone().requires_grad_(), along.detach())
         value, grad = run(leaf, False)
         bare, tangent = forward_ad.unpack_dual(grad)

@@ -6,6 +6,7 @@ compiled is run as it is. Never touches the caller's model, and never calls auto
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from moreaugrad import limits, validate
 from moreaugrad.model import surgery
 from moreaugrad.registry import unknown
+from moreaugrad.threads import ALONE, OwnHook
 from moreaugrad.types import ForwardFunc
 
 log = logging.getLogger("moreaugrad")
@@ -61,25 +63,32 @@ def has_tf32(x: Tensor) -> bool:
 
 @contextmanager
 def numerics(precision: str, on_gpu: bool) -> Iterator[None]:
-    """GPU kernels that give the same answer twice, with TF32 or without."""
+    """GPU kernels that give the same answer twice, with TF32 or without.
+
+    torch keeps these settings for the whole process, so threads take turns.
+    """
     if not on_gpu:
         yield
         return
-    cudnn, matmul = torch.backends.cudnn, torch.get_float32_matmul_precision()
-    before = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32
-    short = precision != "float32"
-    cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = True, False, short
-    torch.set_float32_matmul_precision("high" if short else "highest")
-    try:
-        yield
-    finally:
-        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = before
-        torch.set_float32_matmul_precision(matmul)
+    with ALONE:
+        cudnn, matmul = torch.backends.cudnn, torch.get_float32_matmul_precision()
+        before = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32
+        short = precision != "float32"
+        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = True, False, short
+        torch.set_float32_matmul_precision("high" if short else "highest")
+        try:
+            yield
+        finally:
+            cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32 = before
+            torch.set_float32_matmul_precision(matmul)
 
 
 @dataclass(eq=False)
 class Engine:
-    """One way of running a network: in one precision, compiled or not, with exact Hessian products or differences."""
+    """One way of running a network: in one precision, compiled or not, with exact Hessian products or differences.
+
+    Threads share it by `for_call`: each call has an engine of its own, which tells the shared one what it learns.
+    """
 
     forward: ForwardFunc
     precision: str = "float32"
@@ -97,11 +106,26 @@ class Engine:
     graphs: dict[Any, Any] = field(default_factory=dict, init=False)  # CUDA graphs, by shape
     tangents: bool = field(default=True, init=False)  # every operation of the network has a forward derivative
     spoiled: Tensor | None = field(default=None, init=False)  # on the device: whether a gradient was not finite
+    shared: Engine | None = field(default=None, init=False)  # of the engine of a call: the one that it came from
 
     @property
     def scale(self) -> float:
         """Factor on gradients on their way back, so that those of float16 do not vanish."""
         return 1024.0 if self.precision == "float16" else 1.0
+
+    def for_call(self, rows: int) -> Engine:
+        """The engine of one call, with chunks of its own: another call must not change them in its midst."""
+        own = copy.copy(self)
+        own.shared, own.rows, own.spoiled = self, rows, None
+        return own
+
+    def learn(self, **facts: Any) -> None:
+        """Notes what a run of the network has shown, for later calls too while the network is the same."""
+        with ALONE:
+            engines = [self] if self.shared is None or self.shared.made_of != self.made_of else [self, self.shared]
+            for engine in engines:
+                for name, value in facts.items():
+                    setattr(engine, name, value)
 
     def __call__(self, inputs: Sequence[Tensor], arguments: Sequence[Any] = (), plain: bool = False) -> Any:
         """The outputs. `plain` runs the caller's own model, in its own precision."""
@@ -121,9 +145,12 @@ class Engine:
                 validate.same_dtype(error, body, rows)
                 if not self.channels_last or "view size is not compatible" not in str(error):
                     raise
-                self.channels_last = False
-                if isinstance(self.body, nn.Module):
-                    self.body = body = self.body.to(memory_format=torch.contiguous_format)
+                fixed = self.body
+                if isinstance(fixed, nn.Module):
+                    running = self.made_of is not None and not self.compiled  # maybe in another thread, which keeps it
+                    fixed = (surgery.freeze(fixed) if running else fixed).to(memory_format=torch.contiguous_format)
+                    body = fixed if body is self.body else body
+                self.learn(channels_last=False, body=fixed)
 
     @property
     def runs_twice_differentiable(self) -> bool:
@@ -163,20 +190,29 @@ class Engine:
 
     def prepare(self, inputs: Sequence[Tensor], arguments: Sequence[Any] = ()) -> None:
         """Chooses what is run, by the outputs for these rows. Does nothing where the model has not changed."""
+        with ALONE:  # threads that come for the first time together wait until it is ready
+            if self.shared is None:
+                return self._prepare(inputs, arguments)
+            self.shared._prepare(inputs, arguments)
+            for name in _PREPARED:
+                setattr(self, name, getattr(self.shared, name))
+            return None
+
+    def _prepare(self, inputs: Sequence[Tensor], arguments: Sequence[Any]) -> None:
         now = fingerprint(self.forward)
         if self.made_of == now:
             return None
-        self.made_of, self.compiled, self.proven = now, False, False
-        self.body, self.cast, self.auto = None, None, None
-        self.graphs.clear()
+        self.made_of, self.compiled, self.proven = None, False, False
+        self.body, self.cast, self.auto, self.graphs = None, None, None, {}
         with torch.inference_mode(False), torch.no_grad(), numerics(self.precision, inputs[0].is_cuda):
             fits = self._choose_body(inputs, arguments)
         if not fits:
             log.warning("%s changes what the model says; continuing in float32", self.precision)
             self._use_float32()
-            return self.prepare(inputs, arguments)
+            return self._prepare(inputs, arguments)
         if self.compile:
             self.body, self.compiled = torch.compile(self.body or self.forward, dynamic=False), True
+        self.made_of = now
         return None
 
     def _choose_body(self, inputs: Sequence[Tensor], arguments: Sequence[Any]) -> bool:
@@ -258,8 +294,7 @@ class Engine:
         return True
 
     def _use_float32(self) -> None:
-        self.precision, self.body, self.cast, self.auto, self.compiled = "float32", None, None, None, False
-        self.made_of = None
+        self.learn(precision="float32", body=None, cast=None, auto=None, compiled=False, made_of=None)
 
     def stop_compiling(self, error: Exception) -> bool:
         """Whether the error may be the compiler's: then the network is run as it is from now on."""
@@ -267,8 +302,15 @@ class Engine:
             return False
         reason = " ".join(str(error).split())[:200]
         log.warning("the model cannot be compiled (%s: %s); continuing without", type(error).__name__, reason)
-        self.body, self.compiled = getattr(self.body, "_orig_mod", None), False
+        self.learn(body=getattr(self.body, "_orig_mod", None), compiled=False)
         return True
+
+
+# what the engine of a call takes over from the shared one
+_PREPARED = (
+    *("precision", "body", "cast", "auto", "compiled", "proven", "warm_up", "made_of", "graphs", "tangents"),
+    "channels_last",
+)
 
 
 @dataclass(eq=False)
@@ -378,8 +420,8 @@ def fingerprint(forward: ForwardFunc) -> Any:
     layers = [
         (
             id(module),
-            [(key, _plain(value)) for key, value in vars(module).items()],
-            [list(vars(module).get(kind, ())) for kind in HOOKS],
+            [(key, _plain(value)) for key, value in list(vars(module).items())],
+            [list(_hooks(module, kind)) for kind in HOOKS],
         )
         for module in modules
     ]
@@ -414,4 +456,10 @@ def _fast(x: Tensor) -> Tensor:
 
 def _has_hooks(model: nn.Module) -> bool:
     """Hooks may write down what passes, or change it: such a model is run itself."""
-    return any(getattr(module, kind, None) for module in model.modules() for kind in HOOKS)
+    return any(_hooks(module, kind) for module in model.modules() for kind in HOOKS)
+
+
+def _hooks(module: nn.Module, kind: str) -> dict[int, Any]:
+    """The hooks of a module but for those that a call of ours has set for its own time, maybe in another thread."""
+    found = list(vars(module).get(kind, {}).items())
+    return {key: hook for key, hook in found if not isinstance(hook, OwnHook)}

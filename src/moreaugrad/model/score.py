@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -21,6 +20,7 @@ from moreaugrad import validate
 from moreaugrad.model import hessian
 from moreaugrad.model.inputs import Owners, read_output, select_target, take_argument, take_target
 from moreaugrad.model.prepared import HALF, MANY, PROBED, Engine, Prepared, choose_precision, numerics
+from moreaugrad.threads import ALONE
 from moreaugrad.types import ForwardFunc, Images, Output, PerImage, ScoreFunc, Target
 
 log = logging.getLogger("moreaugrad")
@@ -169,10 +169,12 @@ class ClassScore:
             score = self._check(output, rows, owners)
             (grad,) = torch.autograd.grad(score.sum() * engine.scale, rows, allow_unused=True)
             validate.dependent(grad)
-        if engine.compiled and not engine.proven:
-            engine.warm_up = perf_counter() - start
-            log.info("compiled in %.1f s", engine.warm_up)
-        engine.proven = True
+            if engine.compiled:  # a replay writes over the last one, maybe in another thread
+                score, grad = score.detach().clone(), grad.clone()
+        if not engine.proven:
+            engine.learn(proven=True, warm_up=perf_counter() - start if engine.compiled else 0.0)
+            if engine.compiled:
+                log.info("compiled in %.1f s", engine.warm_up)
         engine.check_overflow(grad)
         return score.detach(), grad.detach() / engine.scale if engine.scale != 1 else grad.detach()
 
@@ -193,7 +195,7 @@ class ClassScore:
             value, grad = bare._gradient(at, owners)
             if engine.overflowed():
                 value, grad = bare._gradient(at, owners)
-            return (value.clone(), grad.clone()) if engine.compiled else (value, grad)  # a replay writes over the last
+            return value, grad
 
         way = run if engine.hessian_step is None else run_fast
         if along is not None:
@@ -206,7 +208,10 @@ class ClassScore:
 
     def score_rows(self, rows: Images, owners: Owners) -> PerImage:
         """The score of each row, in one call and with the graph that autograd makes of it."""
-        with sdpa_kernel(SDPBackend.MATH) if self.graph else nullcontext():  # no other has a second derivative
+        if not self.graph:
+            return self._check(self.run(rows, owners), rows, owners)
+        # no other attention has a second derivative; torch chooses it for the whole process
+        with ALONE, sdpa_kernel(SDPBackend.MATH):
             output = self.run(rows, owners)
         return self._check(output, rows, owners)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moreaugrad.registry import Entry, Table, UnknownNameError, unknown
+from moreaugrad.threads import initial_weights
 
 if TYPE_CHECKING:
     import torch
@@ -99,7 +100,6 @@ def load_model(
         >>> model.preprocess(Image.open(photo)).shape
         torch.Size([3, 32, 32])
     """
-    import torch
 
     from moreaugrad import validate
     from moreaugrad.models.classifier import ViewChange
@@ -109,8 +109,7 @@ def load_model(
     change = ViewChange(size, mean, std)
     place = validate.device(device)
     names = None if labels is None else read_labels(labels)
-    with torch.random.fork_rng(devices=[]):  # building a network draws initial weights: the same in every process
-        torch.default_generator.manual_seed(0)
+    with initial_weights(0):  # building a network draws them: the same in every process
         model = _make_classifier(entry, {"name": name, "weights": weights, "labels": names}, change)
     model.eval().requires_grad_(False).to(place)
     if names is not None or change:

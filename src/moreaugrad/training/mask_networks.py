@@ -30,6 +30,7 @@ from moreaugrad.model.devices import best_device
 from moreaugrad.model.surgery import freeze
 from moreaugrad.models import load_model
 from moreaugrad.models.classifier import Classifier
+from moreaugrad.threads import initial_weights
 from moreaugrad.training.augment import Pixels, crop_and_flip, normalise
 from moreaugrad.training.trainer import Reporter, Trainer, TrainingJob, train_to_file, write_weights
 from moreaugrad.types import Watch, ignore_progress
@@ -267,8 +268,7 @@ def initial_mask_network(recipe: MaskRecipe, model: nn.Module, x: Inputs) -> tup
     with torch.no_grad():
         output, maps = encoder(lambda: model(x))
     channels, classes = [each.shape[1] for each in maps], validate.output(output, len(x)).shape[1]
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(recipe.seed)
+    with initial_weights(recipe.seed):
         network = MaskNet(encoder.stages, channels, classes, Fingerprint.of(model), recipe.width)
     return network, encoder
 

@@ -16,6 +16,7 @@ from moreaugrad import validate
 from moreaugrad.data.arrays import CLASSES
 from moreaugrad.models import embedded, lipschitz, resnet
 from moreaugrad.models.checkpoint import State
+from moreaugrad.threads import initial_weights
 from moreaugrad.training import orthogonal
 from moreaugrad.training.augment import Pixels, Resized, Scale, crop_and_flip, resize, zoom_and_flip
 
@@ -225,8 +226,7 @@ def choose_recipe(options: dict[str, Any], on_gpu: bool) -> ResNetRecipe | Lipsc
 
 def initial_network(recipe: AnyRecipe) -> nn.Module:
     """The network with the initial weights of the recipe's seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(recipe.seed)
+    with initial_weights(recipe.seed):
         return recipe.build()
 
 

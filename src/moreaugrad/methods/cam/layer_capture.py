@@ -21,6 +21,7 @@ from moreaugrad.methods.chunks import run_in_chunks
 from moreaugrad.model.inputs import Owners
 from moreaugrad.model.prepared import HALF, Engine, numerics
 from moreaugrad.model.score import ClassScore
+from moreaugrad.threads import ALONE, OwnHook
 from moreaugrad.types import Images, PerImage
 
 
@@ -78,19 +79,24 @@ def on_original_model(score: ClassScore) -> ClassScore:
 
 @contextmanager
 def forward_hooks(modules: Mapping[str, nn.Module], hook: Callable[[str, nn.Module, Any, Any], Any]) -> Iterator[None]:
-    """Calls `hook(name, module, first argument, output)` after each module; what it returns replaces the output."""
+    """Calls `hook(name, module, first argument, output)` after each module; what it returns replaces the output.
+
+    In this thread alone: others may run the same model.
+    """
 
     def call(name: str, module: nn.Module, given: Any, named: dict[str, Any], output: Any) -> Any:
         return hook(name, module, next(iter((*given, *named.values())), None), output)
 
     handles = []
     try:
-        for name, module in modules.items():
-            handles.append(module.register_forward_hook(partial(call, name), with_kwargs=True))
+        with ALONE:
+            for name, module in modules.items():
+                handles.append(module.register_forward_hook(OwnHook(partial(call, name)), with_kwargs=True))
         yield
     finally:
-        for handle in handles:
-            handle.remove()
+        with ALONE:
+            for handle in handles:
+                handle.remove()
 
 
 def first_tensor(output: Any) -> Any:

@@ -6,7 +6,6 @@ Owns how a score is put before those rules, and how their sum is checked; `graph
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,6 +28,7 @@ from moreaugrad.methods.deeplift.graph_rewrite import Elementwise, Largest, trac
 from moreaugrad.model.inputs import Packing, select_target, take_argument, take_target
 from moreaugrad.model.prepared import Engine, fingerprint, numerics
 from moreaugrad.results import Explanation
+from moreaugrad.threads import ignore_warnings
 from moreaugrad.types import Images, PerImage, Target
 
 log = logging.getLogger("moreaugrad")
@@ -151,23 +151,26 @@ class DeepLift(BaselineMethod):
         owners = call.score.owners(call.x)[rows].repeat(2)
         arguments = [take_argument(each, owners, call.score.images) for each in call.score.arguments]
         with numerics("float32", call.x.is_cuda):
-            network = self._network(call, call.x[rows.repeat(2)], arguments, version)
+            key, network = self._network(call, call.x[rows.repeat(2)], arguments, version)
             score = TargetScore(network, call, owners, [each for each in arguments if isinstance(each, Tensor)])
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # of hooks, which only the copy has
+            with ignore_warnings(UserWarning, "Setting forward, backward hooks"):
                 x = call.x[rows].requires_grad_()
                 found = Rescale(score, False, self.eps).attribute(x, call.baseline[rows])
+        cache_of(self)["made"] = key, network
         after, before = score.values.to(call.x.dtype).chunk(2)
         return found.detach(), before, after
 
-    def _network(self, call: Call, rows: Images, arguments: list[Any], version: Any) -> nn.Module:
-        """The copy that takes these rows: the one of the last call where that fits."""
+    def _network(self, call: Call, rows: Images, arguments: list[Any], version: Any) -> tuple[Any, nn.Module]:
+        """The copy that takes these rows, and its key: the one of the last call where that fits.
+
+        It is taken out of the cache while it is used, for its modules hold what Captum's rules need of one call.
+        """
         inputs = call.score.unpack(rows)
         tensors = [each for each in arguments if isinstance(each, Tensor)]
         shapes = [(each.shape, each.dtype, each.device) for each in (*inputs, *tensors)]
         key = version, shapes, repr([each for each in arguments if not isinstance(each, Tensor)])
-        kept = cache_of(self)
-        if kept.get("key") != key:
+        known, network = cache_of(self).pop("made", (None, None))
+        if network is None or known != key:
             forward = getattr(self.forward_func, "_orig_mod", self.forward_func)  # what is compiled cannot be traced
 
             def run(*given: Tensor) -> Tensor:
@@ -178,8 +181,7 @@ class DeepLift(BaselineMethod):
             network, unserved = trace_operations(run, inputs, tensors)
             if self.strict:
                 _refuse(unserved)
-            kept.update(key=key, network=network)
-        return kept["network"]  # type: ignore[no-any-return]
+        return key, network
 
 
 class TargetScore(nn.Module):

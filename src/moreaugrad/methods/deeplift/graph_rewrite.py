@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from moreaugrad import validate
+from moreaugrad.threads import ALONE
 
 # fmt: off
 # one number in, one number out: the activations that Captum knows, and those that are pieces of them
@@ -92,7 +93,7 @@ def trace_operations(
 ) -> tuple[nn.Module, list[str]]:
     """`run(*rows, *further)` as a graph, and the operations on the rows that are neither linear nor activations."""
     try:
-        with torch.no_grad():
+        with ALONE, torch.no_grad():  # a tracer patches modules for all threads
             # without values, so that a branch taken for some values is not recorded as the only one
             whole = make_fx(functionalize(run), tracing_mode="fake", _allow_non_fake_inputs=True)(*rows, *further)
     except torch.OutOfMemoryError:

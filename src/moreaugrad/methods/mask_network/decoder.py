@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from moreaugrad.methods.mask_network.encoder import TRAIN, Fingerprint, Maps
+from moreaugrad.threads import initial_weights
 
 FORMAT = "moreaugrad mask network 1"
 TINY = 1e-6  # where both channels of the head are zero
@@ -128,7 +129,7 @@ class MaskNet(nn.Module):
         rest: dict[str, Any] = dict(tensors)
         fingerprint = Fingerprint(notes["layout"], rest.pop(SKETCH).double())
         stages, channels = json.loads(notes["stages"]), json.loads(notes["channels"])
-        with torch.random.fork_rng(devices=[]):
+        with initial_weights(0):  # which the stored ones replace
             network = cls(stages, channels, int(notes["classes"]), fingerprint, int(notes["width"]))
         needed = {name: tuple(t.shape) for name, t in network.state_dict().items() if t.is_floating_point()}
         got = {name: tuple(t.shape) for name, t in rest.items()}
