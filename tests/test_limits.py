@@ -40,6 +40,7 @@ def test_what_some_method_takes_passes(good):
         ("groups", "cells"),
         ("groups", 0),
         ("samples", 1.5),
+        ("budget", 2**63),
         ("seed", -1),
         ("score", "loss"),
         ("precision", "half"),

@@ -11,7 +11,9 @@ from reliability.fuzz.case import Case
 Make = Callable[[random.Random], Case]
 
 # name: (module, share of the cases); each module has `make_case(chance)`
-TARGETS: dict[str, tuple[str, float]] = {}
+TARGETS: dict[str, tuple[str, float]] = {
+    "commands": ("reliability.fuzz.commands", 1200),
+}
 
 
 def find(name: str) -> Make:

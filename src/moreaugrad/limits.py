@@ -14,6 +14,7 @@ from moreaugrad.registry import unknown
 SCORES = ("logit", "prob", "logprob")
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 GROUPS = ("superpixels", "channels")  # beside a number of cells per side
+LARGEST = 2**63 - 1
 
 _WAYS = {  # out of a number that does not fit
     "rho": "; 1.0 is the usual choice, and 0 takes all gradients at the input",
@@ -40,6 +41,8 @@ def at_least(name: str, value: Any, least: int) -> None:
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+    if value > LARGEST:
+        raise ValueError(f"{name} must be at most {LARGEST}, the largest number that tensors count with, got more")
 
 
 def number(name: str, value: object) -> None:

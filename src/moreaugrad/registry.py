@@ -64,10 +64,19 @@ def importable(folder: Path) -> Iterator[None]:
             sys.path.remove(here)
 
 
+@contextmanager
+def staying() -> Iterator[None]:
+    """Code of others that ends the program, as a script does which is meant to be run, fails like any other."""
+    try:
+        yield
+    except SystemExit as error:
+        raise ImportError(f"it ended the program with exit code {error.code or 0}; guard it by __name__") from error
+
+
 def call_named(name: str, folder: Path, made: type | None = None) -> Any:
     """What the function `package.module:factory` returns; what is no function, or an instance of `made`, as it is."""
     module, _, factory = name.partition(":")
-    with importable(folder):
+    with importable(folder), staying():
         found = attrgetter(factory)(import_module(module))
         ready = not callable(found) or (made is not None and isinstance(found, made))
         return found if ready else found()
@@ -231,16 +240,21 @@ def load_plugins() -> None:
 def import_plugin(name: str) -> None:
     """Import a module by its name, looked for in the current folder too, or a .py file by its path; once."""
     try:
-        if name.endswith(".py"):
-            _import_file(str(Path(name).resolve()))
-        else:
-            with importable(Path.cwd()):
-                import_module(name)
+        _import(name)
     except Exception as error:
         raise ValueError(
             f"--import must name a module or a .py file that can be imported, got {name!r}: "
             f"{type(error).__name__}: {error}"
         ) from error
+
+
+@staying()
+def _import(name: str) -> None:
+    if name.endswith(".py"):
+        _import_file(str(Path(name).resolve()))
+        return
+    with importable(Path.cwd()):
+        import_module(name)
 
 
 def _import_file(path: str) -> None:

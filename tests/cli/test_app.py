@@ -1,9 +1,12 @@
 """The commands as a whole: their order, their help, completion, and `python -m moreaugrad`."""
 
 import json
+import logging
 import os
+import random
 import subprocess
 import sys
+import warnings
 
 import pytest
 from typer.main import get_command
@@ -84,6 +87,19 @@ def test_completing_imports_no_torch():
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("typed", [["explain", "--help"], ["explain", "a.png", "--formats", "gif"], ["nothing"]])
+def test_a_command_leaves_its_process_as_it_was(run, typed):
+    """Typer sets a hook for exceptions, rich draws random numbers, and the commands print what is logged."""
+    log = logging.getLogger("moreaugrad")
+
+    def state():
+        return sys.excepthook, random.getstate(), list(log.handlers), list(warnings.filters), warnings.showwarning
+
+    before = state()
+    run(*typed)
+    assert state() == before
 
 
 @pytest.mark.parametrize(("command", "table"), [("methods", METHODS), ("models", MODELS)])

@@ -86,6 +86,15 @@ def test_a_plugin_that_cannot_be_imported_is_one_line(folder, refuses, name, wor
         refuses(message, "methods", "--import", name)
 
 
+@pytest.mark.parametrize("name", ["leaves", "leaves.py"])
+def test_code_that_ends_the_program_is_one_line(folder, refuses, name):
+    Path("leaves.py").write_text("raise SystemExit(7)")
+    words = "ImportError: it ended the program with exit code 7"
+    refuses(words, "methods", "--import", name)
+    refuses(words, "explain", "a.png", "--model", "leaves:make")
+    refuses(words, "bulk", "leaves:make", *SMALL[:2], "--engine", "serial")
+
+
 @pytest.mark.parametrize("command", ["explain", "attack"])
 def test_a_method_without_a_prior_refuses_one(folder, refuses, command):
     refuses("prior", command, "a.png", *SMALL[:2], "--method", "gradient", "--prior", "l1")

@@ -6,6 +6,7 @@ Results go to stdout, everything else to stderr. File names are never read as ma
 from __future__ import annotations
 
 import logging
+import random
 import signal
 import sys
 import threading
@@ -47,7 +48,7 @@ class Terminal:
     def hear_warnings(self) -> None:
         """Print warnings as one line each, or none if quiet; drop those meant for developers of other packages.
 
-        `main` restores the filters when the command ends.
+        `keep_settings` restores the filters and the log when the command ends.
         """
         log = logging.getLogger("moreaugrad")
         log.handlers = [_LineHandler(logging.ERROR if self.quiet else logging.WARNING)]
@@ -113,6 +114,19 @@ class Interruption:
         if not self._holding or self._asked:
             raise KeyboardInterrupt
         self._asked = True
+
+
+@contextmanager
+def keep_settings() -> Iterator[None]:
+    """Puts back what a command changes in its process, and what the libraries change that parse and print for it."""
+    log, hook, draws = logging.getLogger("moreaugrad"), sys.excepthook, random.getstate()
+    handlers = log.handlers
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        log.handlers, sys.excepthook = handlers, hook
+        random.setstate(draws)
 
 
 class _LineHandler(logging.Handler):

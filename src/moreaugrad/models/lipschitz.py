@@ -25,6 +25,7 @@ SIZE = 32  # height and width of an image
 VIEW = CentreCrop((SIZE, SIZE), (SIZE, SIZE), (0.5,) * 3, (1.0,) * 3)
 PATCHES = (2, 4, 8)
 PATCH, WIDTHS, DEPTH, TAU = 8, (64,), 1, 0.05
+ROUNDNESS = 1e-12, 1e12  # of tau: its square and its inverse are float32 numbers
 
 
 class SmoothAbs(nn.Module):
@@ -36,6 +37,8 @@ class SmoothAbs(nn.Module):
     def __init__(self, tau: float) -> None:
         super().__init__()
         validate.positive("tau", tau)
+        if not ROUNDNESS[0] <= tau <= ROUNDNESS[1]:
+            raise ValueError(f"tau must be from {ROUNDNESS[0]:g} to {ROUNDNESS[1]:g}, got {tau:g}; {TAU} is usual")
         self.tau = tau
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:

@@ -1,0 +1,336 @@
+"""Runs a command line in this process, in a folder of its own, and judges what came of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import pkgutil
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+import moreaugrad
+from reliability.fuzz.case import is_ours
+
+ROOT = Path(__file__).parents[2]
+ENDS = {0: "all well", 1: "not all of it", 2: "refused", 130: "interrupted"}
+PATIENCE = 1.5  # seconds of work after which a run is interrupted as by Ctrl-C: asking for much work is no fault
+ADDRESSES = 6 << 30  # bytes that a run may ask the system for beyond what the process has
+ENDINGS = (".png", ".npz", ".json", ".jsonl", ".csv", ".html", ".safetensors")
+STARTED = ("results.jsonl", "job.json", "study.json", "_compare.png", ".log.jsonl")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a command line came to."""
+
+    line: list[str]
+    code: object
+    out: bytes
+    err: bytes
+    folder: Path
+    changed: list[str]  # inputs that are not as they were
+    warned: list[str]  # warnings that are not the package's
+    interrupted: bool
+
+
+def run_line(line: list[str], by_pipe: bool, folder: Path) -> Run:
+    """Types a line in the folder `out`, where photos lie too; `by_pipe`: with a photo on standard input."""
+    load_package()
+    make_inputs(folder, "job" in line)
+    out, err = (
+        io.TextIOWrapper(BytesIO(), "utf-8", errors, write_through=True) for errors in ("strict", "backslashreplace")
+    )
+    before, warned = digests(folder), list[str]()
+    stdin, sys.stdin = sys.stdin, io.TextIOWrapper(BytesIO(photo() if by_pipe else b""))
+    try:
+        with (
+            hearing(warned),
+            small_memory(),
+            not_served(),
+            in_folder(folder / "out"),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
+            code, interrupted = call(line)
+    finally:
+        sys.stdin = stdin
+    after = digests(folder)
+    changed = [name for name, digest in before.items() if after.get(name) != digest]
+    return Run(line, code, out.buffer.getvalue(), err.buffer.getvalue(), folder, changed, warned, interrupted)
+
+
+def call(line: list[str]) -> tuple[object, bool]:
+    """The exit code, and whether it took so long that it was interrupted."""
+    from moreaugrad.cli.app import main
+
+    rung = []
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        rung.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGVTALRM, ring)
+    signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
+    try:
+        main(line)
+    except SystemExit as end:
+        return end.code, bool(rung)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def check_answer(answer: object) -> str | None:
+    """What is wrong with a run, or None."""
+    assert isinstance(answer, Run)
+    return next((fault for fault in find_faults(answer) if fault), None)
+
+
+def find_faults(run: Run) -> Iterator[str | None]:
+    try:
+        out, err = run.out.decode(), run.err.decode()
+    except UnicodeDecodeError as error:
+        yield f"printed what is no text: {error}"
+        return
+    code = run.code or 0
+    last = err.splitlines()[-1] if err.splitlines() else ""
+    told = f"exit code {code}, stdout {out[-300:]!r}, stderr {err[-500:]!r}"
+    yield f"an exit code that means nothing: {told}" if code not in ENDS else None
+    yield f"a traceback: {told}" if "Traceback" in out + err or 'File "' in err else None
+    yield f"inputs were changed: {run.changed}" if run.changed else None
+    yield f"warnings from outside the package: {run.warned}" if run.warned else None
+    yield f"interrupted without having been asked: {told}" if code == 130 and not run.interrupted else None
+    if code == 2:
+        yield None if last.startswith("error: ") or is_help(run, out) else f"refused without an error: {told}"
+        yield None if is_one_line(err) or has_begun(run.folder) else f"refused in several lines: {told}"
+        yield (
+            f"refused with words on stdout: {told}"
+            if out and not has_begun(run.folder) and not is_help(run, out)
+            else None
+        )
+        yield f"an error without words: {told}" if len(last) < 20 and not is_help(run, out) else None
+    if code == 0:
+        yield f"all well, with an error: {told}" if "error: " in err else None
+        yield from (f"names a file that is not there: {each!r}" for each in missing_files(run, out))
+    if "--json" in run.line and code == 0 and "--help" not in run.line:
+        yield from (
+            f"a line that is no JSON: {each!r}"
+            for each in out.splitlines()
+            if run.line[0] not in ("methods", "models") and not is_json(each)
+        )
+
+
+def is_one_line(err: str) -> bool:
+    """Whether nothing but warnings comes before the error."""
+    *before, _ = err.splitlines() or [""]
+    return all(each.startswith("warning: ") for each in before)
+
+
+def is_help(run: Run, out: str) -> bool:
+    """A group of commands alone tells what there is, with exit code 2."""
+    return not run.err and "Usage:" in out
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether the work had begun, so that a part of it may be told, and several images may have failed."""
+    return any(path.name.endswith(STARTED) for path in (folder / "out").rglob("*") if path.parent.name != "job")
+
+
+def missing_files(run: Run, out: str) -> list[str]:
+    """Files that the lines for people name, and that are not there."""
+    if any("\n" in word or " " in word for word in run.line):
+        return []  # names cannot be told from the words around them
+    tails = [each.rpartition("-> ")[2] for each in out.splitlines() if "-> " in each]
+    names = [name for tail in tails for name in tail.split(", ") if Path(name).suffix in ENDINGS and ": " not in name]
+    return [name for name in names if not (run.folder / "out" / name).exists()]
+
+
+def is_json(line: str) -> bool:
+    def refuse(word: str) -> None:
+        raise ValueError(word)
+
+    try:
+        json.loads(line, parse_constant=refuse)
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def hearing(warned: list[str]) -> Iterator[None]:
+    """Notes warnings of other packages, which the command line would print without telling whose they are."""
+    from moreaugrad.cli import terminal
+
+    tell = terminal._show_warning
+
+    def hear(message: Warning | str, *where: Any) -> None:
+        if where and not is_ours(warnings.WarningMessage(message, *where[:3])):
+            warned.append(f"{where[0].__name__}: {message} ({where[1]}:{where[2]})")
+        tell(message, *where)
+
+    terminal._show_warning = hear
+    try:
+        yield
+    finally:
+        terminal._show_warning = tell
+
+
+@contextmanager
+def not_served() -> Iterator[None]:
+    """`serve` does everything but to serve."""
+    from moreaugrad.cli import serve
+
+    run, serve.run = serve.run, lambda *given: None
+    try:
+        yield
+    finally:
+        serve.run = run
+
+
+@contextmanager
+def small_memory() -> Iterator[None]:
+    """A run that asks for the memory of the whole machine gets none."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used_addresses() + ADDRESSES, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def used_addresses() -> int:
+    """Bytes of this process's address space."""
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[0]) * resource.getpagesize() if pages.exists() else 64 << 30
+
+
+@contextmanager
+def in_folder(folder: Path) -> Iterator[None]:
+    """Code of the package sees this as the current folder."""
+    import os
+
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@cache
+def load_package() -> None:
+    """Everything that commands import when they need it: an interruption must not leave half a module."""
+    sys.path.append(str(ROOT / "tests" / "support"))  # the small network
+    import_module("torch._dynamo")  # which sets a variable of the environment when it is loaded
+
+    for each in pkgutil.walk_packages(moreaugrad.__path__, "moreaugrad."):
+        if not each.name.startswith(("moreaugrad.interop", "moreaugrad.__main__")):
+            with suppress(ImportError):
+                import_module(each.name)
+    job()
+
+
+@cache
+def photo(seed: int = 0) -> bytes:
+    """The file of a small photo."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (12, 10, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(handle := BytesIO(), "PNG")
+    return handle.getvalue()
+
+
+@cache
+def arrays() -> bytes:
+    """The file of a small set of images for training."""
+    chance = np.random.default_rng(0)
+    parts = {"train": 48, "test": 6}
+    pixels = {f"x_{name}": chance.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8) for name, count in parts.items()}
+    classes = {f"y_{name}": np.arange(count) % 3 for name, count in parts.items()}
+    np.savez(handle := BytesIO(), **pixels, **classes)
+    return handle.getvalue()
+
+
+@cache
+def weights() -> bytes:
+    """A checkpoint of the small network."""
+    import small_network
+    import torch
+
+    torch.save(small_network.Curved().state_dict(), handle := BytesIO())
+    return handle.getvalue()
+
+
+@cache
+def job() -> Path:
+    """The folder of a job that is done, but for a broken image."""
+    from moreaugrad.cli.app import main
+
+    made = Path(tempfile.mkdtemp())
+    (made / "a.png").write_bytes(photo())
+    (made / "b.png").write_bytes(b"junk")
+    typed = ["--model", "small_network:Curved", "--budget", "4", "--samples", "2", "--engine", "serial", "--quiet"]
+    with suppress(SystemExit), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        main(["bulk", str(made), *typed, "--out", str(made / "job")])
+    return made / "job"
+
+
+PLUGINS = {
+    "plugin": "import moreaugrad as mg\n",
+    "silent": "",
+    "syntax": "def (:\n",
+    "raises": "raise KeyError('nothing')\n",
+    "leaves": "import sys\nsys.exit(7)\n",
+    "asks": "import moreaugrad as mg\nmg.register('prior', 'l1')(int)\n",
+}
+
+
+def make_inputs(folder: Path, with_job: bool) -> None:
+    """Files of all sorts in the folder `in`, and photos in the folder in which the command runs."""
+    place, here = folder / "in", folder / "out"
+    contents = {"photo.png": photo(), "other.png": photo(1), "bad.png": b"junk", "empty.png": b""}
+    contents |= {
+        "labels.txt": b"cat\ndog\nbird\n",
+        "labels.json": b'["cat", "dog", "bird"]',
+        "text.csv": b"key,path\n1,2\n",
+    }
+    contents |= {"data.npz": arrays(), "weights.pt": weights(), "bad.parquet": b"PAR1junk", "bad.tar": b"junk" * 200}
+    contents |= {
+        "job.json": b"{}",
+        "bytes.py": b"\xff\xfe\0",
+    }
+    place.mkdir()
+    for name, content in contents.items():
+        (place / name).write_bytes(content)
+    (place / "link").symlink_to("photo.png")
+    (place / "loop").symlink_to("loop")
+    (here / "photos").mkdir()
+    for name, content in {"a.png": photo(), "b[1].png": photo(1), "bad.png": b"junk"}.items():
+        (here / "photos" / name).write_bytes(content)
+    for name, text in PLUGINS.items():
+        for each in (place, here):
+            (each / f"{name}.py").write_text(text)
+    (here / "file").write_bytes(b"a file")
+    if with_job:
+        shutil.copytree(job(), here / "job")
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """What each input holds."""
+    files = [*(folder / "in").iterdir(), *(folder / "out" / "photos").iterdir(), folder / "out" / "file"]
+    return {str(each.relative_to(folder)): sha256(each.read_bytes()).hexdigest() for each in files if each.is_file()}
