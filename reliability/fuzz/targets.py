@@ -11,7 +11,10 @@ from reliability.fuzz.case import Case
 Make = Callable[[random.Random], Case]
 
 # name: (module, share of the cases); each module has `make_case(chance)`
-TARGETS: dict[str, tuple[str, float]] = {}
+TARGETS: dict[str, tuple[str, float]] = {
+    "options": ("reliability.fuzz.options", 2500),
+    "tensors": ("reliability.fuzz.tensors", 1500),
+}
 
 
 def find(name: str) -> Make:
