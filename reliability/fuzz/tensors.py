@@ -313,6 +313,8 @@ def _further_case(chance: random.Random) -> Case:
         with untouched([x.value, networks.pictures(), what]):
             if name == "a quantus call":
                 return call(ways[name], networks.pictures(), _as_quantus(x.value))
+            if name == "a batch under a prior":
+                return call(ways[name], networks.rows(), x.value)
             return call(ways[name], what, torch.ones(SHAPE))
 
     def check(found: Any) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -38,21 +37,28 @@ def take_plain_numbers(made: Any) -> None:
         object.__setattr__(made, each.name, plain_number(getattr(made, each.name)))
 
 
+LARGEST = 3.4028234663852886e38  # of float32, in which networks and optimisers work
+
+
 def is_finite(value: float) -> bool:
-    """Whether a float can hold the number: whole ones have no end."""
-    return -sys.float_info.max <= value <= sys.float_info.max
+    """Whether a network can work with the number: float32 holds it."""
+    return -LARGEST <= value <= LARGEST
 
 
 def positive(name: str, value: float) -> None:
     number(name, value)
     if not (value > 0 and is_finite(value)):
-        raise ValueError(f"{name} must be a positive finite number, got {value!r}{_WAYS.get(name, '')}")
+        raise ValueError(f"{name} must be a positive finite number, got {value!r}{_way_out(name, value)}")
 
 
 def not_negative(name: str, value: float) -> None:
     number(name, value)
     if not (value >= 0 and is_finite(value)):
-        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}{_WAYS.get(name, '')}")
+        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}{_way_out(name, value)}")
+
+
+def _way_out(name: str, value: float) -> str:
+    return f"; float32 ends at {LARGEST:.3g}" if value > LARGEST else _WAYS.get(name, "")
 
 
 def at_least(name: str, value: Any, least: int) -> None:

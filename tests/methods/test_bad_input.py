@@ -243,6 +243,7 @@ def test_what_is_no_model_is_refused(model):
         lambda: mg.MoreauGrad(model).attribute(X, 0),
         lambda: mg.Gradient(mg.prepare(model)).explain(X),
         lambda: mg.Pgd(model, 0.1).perturb(X),
+        lambda: mg.explain(3 if isinstance(model, str) else model, x, "gradient", top=1),  # a word would be loaded
         lambda: mg.Votes(model),
         lambda: mg.Odds(model, 0.0, 1.0),
         lambda: mg.deletion(x, x, lambda v: model, 0) if model is None else mg.Clipped(model, 0, 1),
@@ -348,6 +349,7 @@ def test_what_is_no_word_is_refused_like_an_unknown_one(word):
         "precision": lambda: mg.Gradient(LINEAR, precision=word),
         "norm": lambda: mg.Pgd(LINEAR, 0.1, norm=word),
         "aggregation": lambda: mg.NormGrad(PICTURES, aggregation=word),
+        "statistic": lambda: mg.SmoothGrad(LINEAR, statistic=word),
         "score": lambda: mg.lipschitz_bounds(LINEAR, score=word),
         "engine": lambda: mg.RunOptions(engine=word),
     }
@@ -424,10 +426,19 @@ def test_numbers_of_numpy_are_the_numbers_that_they_are(as_numpy):
         assert mg.Smoothing(samples=as_numpy(100)) == mg.Smoothing(samples=100)
 
 
-def test_whole_numbers_without_end_are_no_finite_ones():
-    for call in (lambda: mg.MoreauGrad(LINEAR, rho=10**400), lambda: mg.Smoothing(sigma=10**400)):
-        with pytest.raises(ValueError, match="finite number"):
+@pytest.mark.parametrize("large", [10**400, 1e300, 3.5e38], ids=["whole", "float64", "float32"])
+def test_numbers_that_float32_cannot_hold_are_no_finite_ones(large):
+    calls = (
+        lambda: mg.MoreauGrad(LINEAR, rho=large),
+        lambda: mg.Smoothing(sigma=large),
+        lambda: mg.Manipulation(mg.Gradient(LINEAR), 0.1, target_map=torch.eye(6), step_size=large),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=r"finite number.*float32 ends at"):
             call()
+
+
+def test_a_whole_number_beyond_64_bits_is_the_number_that_it_is():
     assert mg.ProximalGradient(tol=10**30).tol == 10**30
     method = mg.MoreauGrad(LINEAR, smoothing=None, solver=mg.ProximalGradient(tol=10**30))
     assert method.attribute(X, 0).shape == X.shape
