@@ -96,7 +96,8 @@ def _is_raised(trace: TracebackType) -> bool:
 
 def _is_wrong_call(error: BaseException, trace: TracebackType) -> bool:
     """Python's own refusal of an argument that a function does not have."""
-    ours = not _is_package(trace.tb_frame.f_code.co_filename)
+    file = trace.tb_frame.f_code.co_filename
+    ours = not _is_package(file) and ("site-packages" not in file or "unexpected keyword argument" in str(error))
     return isinstance(error, TypeError) and trace.tb_next is None and ours and "argument" in str(error)
 
 

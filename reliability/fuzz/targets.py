@@ -13,6 +13,8 @@ Make = Callable[[random.Random], Case]
 # name: (module, share of the cases); each module has `make_case(chance)`
 TARGETS: dict[str, tuple[str, float]] = {
     "commands": ("reliability.fuzz.commands", 1200),
+    "options": ("reliability.fuzz.options", 2500),
+    "tensors": ("reliability.fuzz.tensors", 1500),
 }
 
 

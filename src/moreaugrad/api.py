@@ -311,7 +311,7 @@ def _choose(method: Method, x: Images, wanted: Sequence[Wanted]) -> list[int] | 
     """A class for each image, ranked by what the network of a method returns."""
 
     def outputs(rows: Images) -> Tensor:
-        return read_output(method.forward_func(rows), len(rows), method.output)
+        return read_output(method.forward_func(rows.clone()), len(rows), method.output)
 
     against = method.score.against if isinstance(method.score, Contrast) else None
     validate.evaluating(method.forward_func)

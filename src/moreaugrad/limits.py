@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from numbers import Integral, Real
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,41 @@ _WAYS = {  # out of a number that does not fit
 }
 
 
+def plain_number(value: Any) -> Any:
+    """A number of NumPy as Python's own, which no sum can make overflow; anything else as it is."""
+    if isinstance(value, Real) and hasattr(value, "item"):
+        return int(value) if isinstance(value, Integral) else float(value)
+    return value
+
+
+def take_plain_numbers(made: Any) -> None:
+    """The same for the fields of a frozen dataclass, which calls this when it is made."""
+    for each in fields(made):
+        object.__setattr__(made, each.name, plain_number(getattr(made, each.name)))
+
+
+LARGEST = 3.4028234663852886e38  # of float32, in which networks and optimisers work
+
+
+def is_finite(value: float) -> bool:
+    """Whether a network can work with the number: float32 holds it."""
+    return -LARGEST <= value <= LARGEST
+
+
 def positive(name: str, value: float) -> None:
     number(name, value)
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be a positive finite number, got {value!r}{_WAYS.get(name, '')}")
+    if not (value > 0 and is_finite(value)):
+        raise ValueError(f"{name} must be a positive finite number, got {value!r}{_way_out(name, value)}")
 
 
 def not_negative(name: str, value: float) -> None:
     number(name, value)
-    if not (value >= 0 and math.isfinite(value)):
-        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}{_WAYS.get(name, '')}")
+    if not (value >= 0 and is_finite(value)):
+        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}{_way_out(name, value)}")
+
+
+def _way_out(name: str, value: float) -> str:
+    return f"; float32 ends at {LARGEST:.3g}" if value > LARGEST else _WAYS.get(name, "")
 
 
 def at_least(name: str, value: Any, least: int) -> None:
@@ -46,7 +72,8 @@ def at_least(name: str, value: Any, least: int) -> None:
 
 
 def number(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real):
+    known = isinstance(value, int | float) or (isinstance(value, Real) and hasattr(value, "item"))  # no fractions
+    if isinstance(value, bool) or not known:
         raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
 
 
@@ -87,7 +114,7 @@ def steps(total: int | None, samples: int) -> int:
 
 
 def one_of(name: str, value: object, known: Collection[str]) -> None:
-    if value not in known:
+    if not isinstance(value, str) or value not in known:  # other objects may not even be comparable
         raise unknown(name, value, list(known))
 
 
@@ -126,6 +153,14 @@ def view(size: Any, mean: Any, std: Any) -> None:
         positive("std", value)
     if mean is not None and std is not None and len(mean) != len(std):
         raise ValueError(f"mean and std must have as many values, got {len(mean)} and {len(std)}")
+
+
+def path(name: str, given: object) -> None:
+    """Something that can name a file or a folder."""
+    if not isinstance(given, str | PathLike):
+        raise TypeError(f"{name} must be a path, got {given!r} of type {type(given).__name__}")
+    if not str(given) or "\0" in str(given):
+        raise ValueError(f"{name} must be the name of a file or folder, got {str(given)!r}")
 
 
 def checkpoint(path: str | Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -47,6 +48,8 @@ class CheckedOptions(type):
                 if name not in known:
                     raise unknown_option(cls.__name__, name, known)
             added = expand_preset(cls, dict(zip(known, args)) | options)  # noqa: B905 - fewer are given
+            args = tuple(map(limits.plain_number, args))
+            options = {name: limits.plain_number(value) for name, value in options.items()}
             try:
                 return super().__call__(*args, **{**options, **added})  # None may be there for what is added
             except (TypeError, ValueError) as error:
@@ -152,12 +155,20 @@ def inputs(tensors: Any) -> tuple[Tensor, ...]:
     return given
 
 
+def one_input(given: Any) -> Tensor:
+    """One tensor, where a tuple of inputs cannot be taken."""
+    if isinstance(given, tuple):
+        raise TypeError(f"inputs must be one tensor (N, ...), got a tuple of {len(given)}; make one of them")
+    return inputs(given)[0]
+
+
 def _input(where: str, tensor: Any) -> None:
     if not isinstance(tensor, Tensor):
         raise TypeError(
             f"{where} must be a tensor (or a tuple of tensors), got {type(tensor).__name__}; "
             "for files and PIL images use moreaugrad.explain(model, image)"
         )
+    dense(where, tensor)
     if not tensor.is_floating_point():
         raise TypeError(
             f"{where} must be floating point to have a gradient, got {tensor.dtype}; "
@@ -175,6 +186,19 @@ def _input(where: str, tensor: Any) -> None:
         raise ValueError(f"{where} must be finite, got NaN or infinity in row(s) {bad[:8]}; clean or drop them")
 
 
+def dense(name: str, tensor: Tensor) -> None:
+    """A tensor whose entries all lie in memory, one beside the other."""
+    kinds = {
+        "a meta tensor, which has no values; move what it stands for to a device": tensor.is_meta,
+        "a nested tensor; pad it, or pass its rows one by one": tensor.is_nested,
+        "a quantized tensor; call .dequantize()": tensor.is_quantized,
+        "a sparse tensor; call .to_dense()": tensor.layout != torch.strided,
+    }
+    for kind, found in kinds.items():
+        if found:
+            raise TypeError(f"{name} must be a dense tensor with values, got {kind}")
+
+
 def same_dtype(error: RuntimeError, model: Any, rows: Sequence[Tensor]) -> None:
     """Says so where a network failed because its weights have another dtype than its inputs."""
     words = ("same dtype", "scalar type", "should be the same")  # torch's own, of layers of all kinds
@@ -187,31 +211,70 @@ def same_dtype(error: RuntimeError, model: Any, rows: Sequence[Tensor]) -> None:
         ) from error
 
 
+_TARGETS = "an int, a tuple, a tensor or list with one entry per image, or None"
+
+
 def target(target: Any, images: int) -> Any:
-    """A target in one of Captum's forms, of the right length."""
-    ways = "an int, a tuple, a tensor or list with one entry per image, or None"
-    if hasattr(target, "__array__") and not isinstance(target, Tensor):
-        target = torch.as_tensor(target)
-    if isinstance(target, Tensor):
-        if target.is_floating_point() or target.dtype == torch.bool:
-            raise TypeError(f"target must hold class numbers, got a tensor of {target.dtype}")
-        if target.ndim > 1 and target.numel() != 1:
-            raise ValueError(f"target must be {ways}, got a tensor of shape {tuple(target.shape)}")
+    """A target in one of Captum's forms, of the right length, with plain ints in it."""
+    if isinstance(target, Tensor) or hasattr(target, "__array__"):
+        target = _target_tensor(target)
         length = None if target.numel() == 1 else len(target)
     elif isinstance(target, list):
         length = len(target)
-        kinds = {type(entry) for entry in target}
-        if kinds not in ({int}, {tuple}):
-            raise TypeError(f"a list of targets must hold ints or tuples, got {sorted(k.__name__ for k in kinds)}")
-    elif target is None or (isinstance(target, int | tuple) and not isinstance(target, bool)):
-        length = None
-    elif hasattr(target, "__index__"):
-        return int(target)
+        target = [_indices(entry) if isinstance(entry, tuple) else _class_number(entry) for entry in target]
+        kinds = sorted({type(entry).__name__ for entry in target})
+        if len(kinds) != 1:
+            raise TypeError(f"a list of targets must hold ints or tuples, got {kinds or 'nothing'}")
     else:
-        raise TypeError(f"target must be {ways}, got {type(target).__name__}")
+        length = None
+        if target is not None:
+            target = _indices(target) if isinstance(target, tuple) else _class_number(target)
     if length is not None and length != images:
         raise ValueError(f"target must have one entry per image, got {length} targets for {images} images")
     return target
+
+
+def _target_tensor(given: Any) -> Tensor:
+    """Class numbers in a tensor or array, one or one per image."""
+    try:
+        found = given if isinstance(given, Tensor) else read_array(given)
+    except (TypeError, ValueError):
+        raise TypeError(f"target must hold class numbers, got an array of {np.asarray(given).dtype}") from None
+    dense("target", found)
+    if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
+        raise TypeError(f"target must hold class numbers, got a tensor of {found.dtype}")
+    if found.ndim > 1 and found.numel() != 1:
+        raise ValueError(f"target must be {_TARGETS}, got a tensor of shape {tuple(found.shape)}")
+    numbers = found.long()
+    if found.dtype == torch.uint64 and bool((numbers < 0).any()):
+        raise ValueError("target must hold class numbers, got numbers of 2**63 and above")
+    return numbers
+
+
+def read_array(given: Any) -> Tensor:
+    """An array of numbers in whatever byte order."""
+    array = np.asarray(given)
+    return torch.as_tensor(array.astype(array.dtype.newbyteorder("="), copy=False))
+
+
+def _indices(given: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(map(_class_number, given))
+
+
+def _class_number(given: Any) -> int:
+    """One number out of a target, as an int."""
+    whole = not isinstance(given, bool | np.bool_) and hasattr(given, "__index__")
+    if isinstance(given, Tensor):
+        dense("target", given)
+        whole = given.numel() == 1 and not (
+            given.is_floating_point() or given.is_complex() or given.dtype == torch.bool
+        )
+    if not whole or (isinstance(given, np.ndarray) and given.ndim):
+        raise TypeError(f"target must be {_TARGETS}, got {type(given).__name__} {given!r} for a class number")
+    number = int(given)
+    if abs(number) >= 2**63:
+        raise ValueError(f"target must be a class of the model, got {number}")
+    return number
 
 
 def output(found: Any, rows: int) -> Tensor:
@@ -223,6 +286,9 @@ def output(found: Any, rows: int) -> Tensor:
             "explain by output= of the method (a name, a position or a function), or wrap the model in a function that "
             "returns it"
         )
+    dense("what the model returns", logits)
+    if logits.is_complex():
+        raise TypeError(f"the model must return real numbers, got {logits.dtype}; return its .abs() or .real")
     if logits.ndim == 0 or len(logits) != rows:
         raise ValueError(
             f"the model must return one row per input row, got output of shape {tuple(logits.shape)} for {rows} rows"
@@ -284,6 +350,17 @@ def finite_score(value: Tensor) -> None:
         )
 
 
+def finite_map(parts: Tensor) -> None:
+    """The entries of each image's map are numbers."""
+    good = parts.detach().isfinite().flatten(1).all(1)
+    if not bool(good.all()):
+        bad = (~good).nonzero().flatten().tolist()
+        raise ValueError(
+            f"the map must be finite, got NaN or infinity for image(s) {bad[:8]}; look for a square root or logarithm "
+            "of zero in the model's forward, for options or inputs that are too large, or take float64"
+        )
+
+
 def some_gradient(found: Tensor) -> None:
     """Each image had a finite gradient at least once."""
     if not bool(found.all()):
@@ -324,8 +401,15 @@ def dependent(grad: Tensor | None) -> None:
 _RANDOM = ("Drop", "StochasticDepth")
 
 
+def runnable(model: Any) -> None:
+    if not callable(model) or isinstance(model, type):
+        what = f"the class {model.__name__}, of which no network is made" if isinstance(model, type) else repr(model)
+        raise TypeError(f"the model must be a module, or a function that returns scores (N, classes), got {what}")
+
+
 def evaluating(model: Any) -> None:
     """No layer of the model may act as in training: images would mix, and maps would change from call to call."""
+    runnable(model)
     for name, module in _modules(model, depth=3):
         # plain look-ups: a missing attribute of a module takes longer than all the rest, and every call comes by here
         kind = module.original_name if isinstance(module, torch.jit.ScriptModule) else type(module).__name__
@@ -371,6 +455,7 @@ def _filled(cell: Any) -> bool:
 
 def baselines(given: object, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Captum's forms, one tensor per input: numbers, tensors of one row or of all, or a tuple of them."""
+    given = tuple(map(limits.plain_number, given)) if isinstance(given, tuple) else limits.plain_number(given)
     parts = given if isinstance(given, tuple) else (given,) * (len(inputs) if isinstance(given, int | float) else 1)
     if len(parts) != len(inputs):
         raise ValueError(f"baselines must be one per input, got {len(parts)} for {len(inputs)} inputs")
@@ -379,9 +464,12 @@ def baselines(given: object, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def _baseline(given: object, x: Tensor) -> Tensor:
     if isinstance(given, int | float) and not isinstance(given, bool):
-        return torch.full_like(x, given, requires_grad=False)
+        if not abs(given) <= torch.finfo(x.dtype).max:
+            raise ValueError(f"baselines must be finite numbers of {x.dtype}, got {given!r}")
+        return torch.full_like(x, float(given), requires_grad=False)
     if not isinstance(given, Tensor):
         raise TypeError(f"baselines must be tensors or numbers, got {type(given).__name__}")
+    dense("baselines", given)
     if given.shape not in {x.shape, (1, *x.shape[1:]), x.shape[1:]}:
         raise ValueError(
             f"baselines must have the shape of the inputs, {tuple(x.shape)}, or of one of them, "

@@ -1,5 +1,6 @@
 """The strongest of several attacks on the same images."""
 
+import pytest
 import torch
 from attacked_networks import convolutional, pictures
 
@@ -52,3 +53,16 @@ def test_a_printed_result_tells_successes_and_sizes_instead_of_tensors():
     assert "1,200 gradients" in str(found)
     assert "tensor" not in str(found) + repr(found)
     assert len(repr(found).splitlines()) == 1
+
+
+def test_results_that_do_not_belong_together_are_refused():
+    net = convolutional().double()
+    two, three = (mg.RandomNoise(mg.Gradient(net), 0.5, tries=2).perturb(pictures(n)) for n in (2, 3))
+    for found in ([], two, [two, None], [torch.zeros(2)]):
+        with pytest.raises(TypeError, match="found must be a list of at least one AttackResult"):
+            mg.strongest_attack(found)
+    with pytest.raises(ValueError, match="on the same images"):
+        mg.strongest_attack([two, three])
+    for by in ([torch.zeros(3)], [torch.zeros(2)] * 2):
+        with pytest.raises(ValueError, match="by must hold 1 tensors of 2 figures"):
+            mg.strongest_attack([two], by=by)

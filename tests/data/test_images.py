@@ -161,3 +161,10 @@ def test_a_pil_image_of_a_cut_file(tmp_path):
 def test_bad_arrays(array, words):
     with pytest.raises((ValueError, TypeError), match=words):
         read_image(array)
+
+
+def test_a_picture_that_was_closed_is_refused():
+    picture = Image.new("RGB", (4, 4))
+    picture.close()
+    with pytest.raises(ValueError, match="must be readable, got a closed"):
+        read_image(picture)

@@ -266,3 +266,12 @@ def test_a_missing_library_is_named(name, library, monkeypatch):
     callbacks._trainer_class.cache_clear()
     with pytest.raises(ImportError, match=f"{name} needs {library}"):
         getattr(mg, name)(X[:2])
+
+
+@pytest.mark.parametrize("folder", [1e-8, (0.1, 2), [], torch.zeros(0), ...], ids=str)
+def test_a_folder_is_a_path(folder):
+    with pytest.raises(TypeError, match="folder must be a path"):
+        mg.LightningMaps(torch.rand(2, 3, 8, 8), "gradient", folder=folder)
+    for name in ("", "a\0b"):
+        with pytest.raises(ValueError, match="folder must be the name"):
+            mg.TrainerMaps(torch.rand(2, 3, 8, 8), "gradient", folder=name)

@@ -163,3 +163,13 @@ def test_random_weights_change_the_map(metric):
     found = metric("MPRT", mg.quantus_explain("gradient"), return_last_correlation=True)
     assert np.shape(found) == (3,)
     assert (np.abs(found) < 0.7).all()  # of 64 independent entries
+
+
+def test_inputs_that_are_no_numbers_are_refused(net):
+    explain = mg.quantus_explain("gradient")
+    x = torch.as_tensor(X)
+    for inputs, targets, name in (({"x": x}, Y, "inputs"), (x, ["a", object(), 1], "targets")):
+        with pytest.raises(TypeError, match=f"{name} must be an array of numbers"):
+            explain(net, inputs, targets)
+    with_graph = x.clone().requires_grad_()
+    assert np.array_equal(explain(net, with_graph, Y), explain(net, X, Y))

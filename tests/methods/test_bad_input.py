@@ -204,3 +204,307 @@ def test_unknown_names():
     assert "morau" not in mg.METHODS
     with pytest.raises(ValueError, match="efficientnet_lite0"):
         mg.load_model("efficientnet_lite")
+
+
+NESTED = torch.nested.nested_tensor([torch.zeros(6), torch.zeros(6)], layout=torch.jagged)
+FORMS = {  # tensors whose entries cannot be read
+    "sparse": X.to_sparse(),
+    "sparse rows": torch.eye(6)[:2].to_sparse(),
+    "meta": X.to("meta"),
+    "nested": NESTED,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tensors_without_plain_values_are_refused_wherever_they_stand(form):
+    odd = FORMS[form]
+    target = torch.zeros(2, dtype=torch.long)
+    places = {
+        "inputs": lambda: mg.Gradient(LINEAR).attribute(odd, 0),
+        "what the model returns": lambda: mg.Gradient(lambda v: odd).attribute(X, 0),
+        "baselines": lambda: mg.IntegratedGradients(LINEAR).attribute(X, odd, 0),
+        "eta": lambda: mg.SparseMoreauGrad(LINEAR, eta=odd),
+        "a label map": lambda: mg.GroupSparseMoreauGrad(LINEAR, groups=odd).attribute(X, 0),
+        "maps": lambda: mg.gini(odd),
+        "target_map": lambda: mg.Manipulation(mg.Gradient(LINEAR), 0.1, target_map=odd),
+    }
+    for name, call in places.items():
+        with pytest.raises(TypeError, match=f"{name}.* must be a dense tensor with values"):
+            call()
+    for given in (target.to("meta"), [target[:1].to("meta"), 0]):
+        with pytest.raises(TypeError, match="target must be a dense tensor"):
+            mg.Gradient(LINEAR).attribute(X, given)
+
+
+@pytest.mark.parametrize("model", [None, 3, "resnet", nn.Linear, torch.zeros(3)])
+def test_what_is_no_model_is_refused(model):
+    x = torch.zeros(2, 1, 4, 4)
+    calls = [
+        lambda: mg.MoreauGrad(model).attribute(X, 0),
+        lambda: mg.Gradient(mg.prepare(model)).explain(X),
+        lambda: mg.Pgd(model, 0.1).perturb(X),
+        lambda: mg.explain(3 if isinstance(model, str) else model, x, "gradient", top=1),  # a word would be loaded
+        lambda: mg.Votes(model),
+        lambda: mg.Odds(model, 0.0, 1.0),
+        lambda: mg.deletion(x, x, lambda v: model, 0) if model is None else mg.Clipped(model, 0, 1),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="the model must"):
+            call()
+
+
+@pytest.mark.parametrize("network", [lambda v: LINEAR(v)[:, 0], lambda v: LINEAR(v)[:, :1], lambda v: LINEAR(v).long()])
+def test_networks_that_are_bounded_return_logits_of_classes(network):
+    for made in (mg.Votes(network), mg.Odds(network, 0.0, 1.0)):
+        with pytest.raises(ValueError, match=r"must return logits \(N, classes\) of at least two classes"):
+            made(X)
+
+
+def test_a_model_must_return_real_numbers():
+    for call in (
+        lambda: mg.Gradient(lambda v: LINEAR(v).to(torch.complex64)).attribute(X, 0),
+        lambda: mg.Pgd(lambda v: LINEAR(v).to(torch.complex64), 0.1).perturb(X),
+    ):
+        with pytest.raises(TypeError, match=r"must return real numbers, got torch\.complex64"):
+            call()
+
+
+def roots(v):
+    return LINEAR(v) + (v * 0).sqrt().sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("method", [mg.Gradient, functools.partial(mg.IntegratedGradients, steps=2)])
+def test_a_map_that_is_not_finite_is_refused(method):
+    """The score is finite here, so only the map can tell."""
+    with pytest.raises(ValueError, match=r"the map must be finite, got NaN or infinity for image\(s\) \[0, 1\]"):
+        method(roots).attribute(torch.ones(2, 6), target=0)
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "says"),
+    [
+        (2**63, ValueError, "a class of the model"),
+        (-(10**30), ValueError, "a class of the model"),
+        (np.uint64(2**64 - 1), ValueError, "2\\*\\*63"),
+        (np.array(["a", "b"]), TypeError, "class numbers"),
+        (np.array(["2020-01-01", "2020-01-02"], dtype="M8[D]"), TypeError, "class numbers"),
+        (torch.zeros(2, dtype=torch.complex64), TypeError, "class numbers"),
+        ((slice(None),), TypeError, "got slice"),
+        ((True,), TypeError, "got bool"),
+        ([0, True], TypeError, "got bool"),
+        ([0, (1,)], TypeError, "must hold ints or tuples"),
+        ([], TypeError, "must hold ints or tuples"),
+        ([[0], [1]], TypeError, "got list"),
+        ([torch.tensor([0, 1]), 1], TypeError, "got Tensor"),
+        (b"1", TypeError, "got bytes"),
+        (np.bool_(True), TypeError, "class numbers"),
+    ],
+)
+def test_targets_that_are_no_classes(target, kind, says):
+    for call in (mg.Gradient(LINEAR).attribute, mg.Pgd(LINEAR, 0.1, steps=1).perturb):
+        with pytest.raises(kind, match=says):
+            call(X, target=target)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        [np.int64(0), np.uint8(2)],
+        [torch.tensor(0), 2],
+        np.array([0, 2], dtype=">i4"),
+        torch.tensor([0, 2], dtype=torch.uint8),
+        [(np.int16(0),), (2,)],
+    ],
+    ids=str,
+)
+def test_numbers_of_other_libraries_name_classes_too(target):
+    x = torch.arange(12.0).view(2, 6)
+    assert torch.equal(mg.Gradient(LINEAR).attribute(x, target), mg.Gradient(LINEAR).attribute(x, [0, 2]))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"seeds": 3}, "seeds must be a list"),
+        ({"seeds": torch.tensor([1, 2])}, "seeds must be a list"),
+        ({"statistics": "yes"}, "statistics must be True, False or None"),
+        ({"show_progress": 2}, "show_progress must be True, False or None"),
+        ({"callback": 1.5}, r"callback must be a function of \(step, total, info\)"),
+    ],
+)
+def test_arguments_of_a_call(options, says):
+    with pytest.raises(TypeError, match=says):
+        mg.SmoothGrad(LINEAR, samples=2).explain(X, 0, **options)
+    for name in ("create_graph", "return_convergence_delta"):
+        with pytest.raises(TypeError, match=f"{name} must be True, False or None"):
+            mg.MoreauGrad(LINEAR).attribute(X, 0, **{name: torch.ones(2)})
+
+
+COMPARED = [[0.1], {"a": 1}, {1}, np.array([0.5, 0.25]), slice(None), 3, b"l2"]
+
+
+@pytest.mark.parametrize("word", COMPARED, ids=repr)
+def test_what_is_no_word_is_refused_like_an_unknown_one(word):
+    calls = {
+        "precision": lambda: mg.Gradient(LINEAR, precision=word),
+        "norm": lambda: mg.Pgd(LINEAR, 0.1, norm=word),
+        "aggregation": lambda: mg.NormGrad(PICTURES, aggregation=word),
+        "statistic": lambda: mg.SmoothGrad(LINEAR, statistic=word),
+        "score": lambda: mg.lipschitz_bounds(LINEAR, score=word),
+        "engine": lambda: mg.RunOptions(engine=word),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match=f"{name} must be one of"):
+            call()
+
+
+ODD_NUMBERS = [[1, 2], np.array([0.5, 0.25]), torch.tensor([0.5, 0.25]), "1", 1j, float("nan"), -1]
+
+
+@pytest.mark.parametrize("odd", ODD_NUMBERS, ids=repr)
+def test_numbers_of_noise_solvers_and_derivatives(odd):
+    calls = {
+        **{
+            name: functools.partial(mg.DualAveraging, **{name: odd})
+            for name in ("power", "late", "burn", "few", "budget")
+        },
+        "tol": lambda: mg.ProximalGradient(tol=odd),
+        "tol ": lambda: mg.Covariance(tol=odd),
+        "noise_level": lambda: mg.SmoothGrad(LINEAR, noise_level=odd),
+        "sigma": lambda: mg.MoreauGrad(LINEAR, sigma=odd),
+    }
+    for name, call in calls.items():
+        with pytest.raises((TypeError, ValueError), match=f"{name.strip()} must be"):
+            call()
+
+
+@pytest.mark.parametrize("flag", [0, "yes", None, torch.zeros(2)])
+def test_flags_of_noise_and_runs(flag):
+    calls = {
+        "fixed": lambda: mg.Smoothing(fixed=flag),
+        "resume": lambda: mg.RunOptions(resume=flag),
+        "per_pixel": lambda: mg.TopK(mg.Gradient(LINEAR), 0.1, per_pixel=flag),
+    }
+    for name, call in calls.items():
+        with pytest.raises(TypeError, match=f"{name} must be True or False"):
+            call()
+    if flag is not None:
+        with pytest.raises(TypeError, match="compile must be True, False or None"):
+            mg.Prepared(LINEAR, compile=flag)
+
+
+@pytest.mark.parametrize("shard", [3, (1,), "ab", (0, 2), (1, 1.5)])
+def test_shards(shard):
+    with pytest.raises((TypeError, ValueError), match="shard must be"):
+        mg.RunOptions(shard=shard)
+
+
+@pytest.mark.parametrize(
+    "as_numpy", [np.uint8, np.int8, np.int64, np.float32, np.float64], ids=lambda each: each.__name__
+)
+def test_numbers_of_numpy_are_the_numbers_that_they_are(as_numpy):
+    """Small integers of NumPy overflow in sums with others, so they must not get there."""
+    net = PICTURES
+    x = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    whole = {"samples": 4, "budget": 24, "seed": 100} if issubclass(as_numpy, np.integer) else {}
+    real = {"rho": 1, "noise_level": 1, "sparsity": 1}
+    for given in (whole, real):
+        spelled = {name: as_numpy(value) for name, value in given.items()}
+        wanted = mg.SparseMoreauGrad(net, **{"budget": 24, "samples": 4} | given).explain(x, 1)
+        found = mg.SparseMoreauGrad(net, **{"budget": 24, "samples": 4} | spelled).explain(x, 1)
+        assert torch.equal(found.map, wanted.map)
+        assert {key: float(found.options[key]) for key in given if key in ("rho", "budget")} == {
+            key: value for key, value in given.items() if key in ("rho", "budget")
+        }
+    if issubclass(as_numpy, np.integer):
+        options = {"budget": as_numpy(4), "scale": as_numpy(4), "jitter": as_numpy(1)}
+        found = mg.MeaningfulPerturbation(net, **options).attribute(x, 1)
+        wanted = mg.MeaningfulPerturbation(net, **{key: int(value) for key, value in options.items()}).attribute(x, 1)
+        assert torch.equal(found, wanted)
+        solver = mg.DualAveraging(few=as_numpy(2), budget=as_numpy(100))
+        assert solver == mg.DualAveraging(few=2, budget=100)
+        assert mg.Smoothing(samples=as_numpy(100)) == mg.Smoothing(samples=100)
+
+
+@pytest.mark.parametrize("large", [10**400, 1e300, 3.5e38], ids=["whole", "float64", "float32"])
+def test_numbers_that_float32_cannot_hold_are_no_finite_ones(large):
+    calls = (
+        lambda: mg.MoreauGrad(LINEAR, rho=large),
+        lambda: mg.Smoothing(sigma=large),
+        lambda: mg.Manipulation(mg.Gradient(LINEAR), 0.1, target_map=torch.eye(6), step_size=large),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=r"finite number.*float32 ends at"):
+            call()
+
+
+def test_a_whole_number_beyond_64_bits_is_the_number_that_it_is():
+    assert mg.ProximalGradient(tol=10**30).tol == 10**30
+    method = mg.MoreauGrad(LINEAR, smoothing=None, solver=mg.ProximalGradient(tol=10**30))
+    assert method.attribute(X, 0).shape == X.shape
+
+
+@pytest.mark.parametrize("baseline", [10**400, 1e300, float("nan"), -float("inf")])
+def test_baselines_fit_the_dtype_of_the_inputs(baseline):
+    with pytest.raises(ValueError, match=r"baselines must be finite numbers of torch\.float32"):
+        mg.IntegratedGradients(LINEAR).attribute(X, baseline, 0)
+
+
+def test_several_inputs_where_one_is_meant():
+    x = torch.rand(2, 1, 4, 4)
+    pair = (x, x)
+    calls = [
+        lambda: mg.deletion(x, pair, PICTURES, 0),
+        lambda: mg.local_lipschitz(lambda v: v, pair),
+        lambda: mg.sanity_check(lambda model: lambda v: v, PICTURES, pair),
+        lambda: mg.Pgd(PICTURES, 0.1).perturb(pair),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="inputs must be one tensor"):
+            call()
+
+
+def test_a_network_to_be_smoothed_is_a_module():
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module"):
+        mg.with_softplus(lambda v: v)
+
+
+@pytest.mark.parametrize("centre", [None, "0", len, float("nan"), float("inf")], ids=repr)
+def test_odds_are_centred_at_a_number(centre):
+    with pytest.raises((TypeError, ValueError), match="centre must be a"):
+        mg.Odds(LINEAR, centre, 1.0)
+
+
+class Writing(nn.Module):
+    """A model that doubles the rows it gets where they are; written without that, it is `Doubling`."""
+
+    def forward(self, v):
+        with torch.no_grad():
+            v.mul_(2)
+        return PICTURES(v.tanh())
+
+
+class Doubling(nn.Module):
+    def forward(self, v):
+        return PICTURES((v + v.detach()).tanh())
+
+
+@pytest.mark.parametrize("name", ["gradient", "smoothgrad", "moreau", "integrated_gradients", "relex"])
+def test_a_model_that_writes_to_its_rows_writes_to_nobody_elses(name):
+    x = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(3))
+    before, options = x.clone(), {"budget": 80} if name in ("moreau", "relex") else {}
+    found, wanted = (mg.METHODS[name](kind().eval(), **options).explain(x) for kind in (Writing, Doubling))
+    assert torch.equal(found.target, wanted.target)
+    torch.testing.assert_close(found.map, wanted.map)
+    assert torch.equal(x, before)
+
+
+def test_metrics_attacks_and_certificates_keep_the_inputs_from_a_model_that_writes():
+    x = torch.rand(2, 1, 8, 8)
+    before, net = x.clone(), Writing().eval()
+    mg.insertion(x, x, net)
+    mg.Pgd(net, 0.1, steps=2).perturb(x)
+    mg.sanity_check(lambda model: lambda v: v.clone(), nn.Sequential(nn.Conv2d(1, 1, 1), net).eval(), x)
+    votes = mg.SmoothGrad(net, mg.Smoothing(sigma=0.5, samples=4), statistic="votes")
+    mg.certify(votes, x, epsilon=0.01, noise=mg.FreshNoise(samples=64, seed=1))
+    assert torch.equal(x, before)

@@ -205,3 +205,15 @@ def test_wrong_summaries_are_refused(options, error):
         summary([1.0, 2.0], **options)
     with pytest.raises(ValueError, match="one per image"):
         summary(torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("boxes", [(0.1, 2.0), [torch.tensor(3.0)] * 2, [torch.zeros(2, 2, 4)] * 2], ids=str)
+def test_boxes_are_rows_of_four(boxes):
+    with pytest.raises(ValueError, match=r"boxes must be .* got shape"):
+        energy_in_box(maps(0)[:2], boxes)
+
+
+@pytest.mark.parametrize("values", [None, ["a"], [[1], [2, 3]], {"a": 1}, object()], ids=str)
+def test_a_summary_is_of_numbers(values):
+    with pytest.raises(TypeError, match="values must be a list of numbers"):
+        summary(values)

@@ -126,3 +126,9 @@ def test_wrong_randomisations_are_refused(change, error, kind):
     given = {"factory": edges, "model": net(), "x": maps(0), **change}
     with pytest.raises(kind, match=error):
         model_randomisation(**given)
+
+
+@pytest.mark.parametrize("metric", [lambda a, b: 0.5, lambda a, b: a, lambda a, b: None, lambda a, b: torch.zeros(())])
+def test_a_metric_of_ones_own_gives_one_number_per_image(metric):
+    with pytest.raises(TypeError, match="metric must return a tensor with one number per image"):
+        sanity_check(lambda model: lambda v: v.detach(), net(), maps(0), metric=metric)

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from moreaugrad.models.classes import Contrast, Ranked, choose_classes, find_class, rank_classes
+from moreaugrad.models.labels import read_labels
 
 
 @pytest.mark.parametrize(("given", "found"), [("Dog", 1), (" dog", 1), ("2", 2), (-1, 2)])
@@ -78,3 +79,22 @@ def test_a_contrast_knows_its_classes():
     with pytest.raises(ValueError, match="score must be one of"):
         Contrast(5, "loss")
     assert repr(Contrast(2)) == "Contrast(against=2, kind='logit')"
+
+
+@pytest.mark.parametrize("against", [[], 1.0, "1", None, True, torch.zeros(2, 3)], ids=repr)
+def test_a_contrast_is_with_the_number_of_a_class(against):
+    with pytest.raises(TypeError, match="against must be the number of a class"):
+        Contrast(against)
+
+
+@pytest.mark.parametrize("given", [torch.zeros(2, 3), 1.5, None, True, [1]], ids=repr)
+def test_a_class_is_a_number_or_a_name(given):
+    with pytest.raises(TypeError, match="against must be the number or the name of a class"):
+        find_class(given, ["cat", "dog"], "against")
+    assert find_class(torch.tensor(1), None) == 1
+
+
+@pytest.mark.parametrize("labels", [3, torch.Generator(), torch.tensor(0.5)], ids=lambda each: type(each).__name__)
+def test_labels_are_names_or_a_file(labels):
+    with pytest.raises(TypeError, match="labels must be a list of names, or a file"):
+        read_labels(labels)

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import nn
 
 from moreaugrad.models.classifier import CentreCrop, Classifier, FunctionView
 from moreaugrad.models.units import in_pixels
@@ -55,3 +57,20 @@ def test_other_views_pass_it_on_or_do_not_know_it():
     pixels = in_pixels(Classifier(Linear().eval(), view, "linear"))
     assert pixels.view.region((200, 120)) == view.region((200, 120))
     assert FunctionView(lambda picture: None, (4, 4), (0.0,), (1.0,)).region((200, 120)) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"network": None}, "network must be a torch.nn.Module"),
+        ({"view": None}, "view must prepare pictures"),
+        ({"labels": 3}, "labels must be a list"),
+        ({"labels": "cat"}, "labels must be a list"),
+        ({"labels": torch.tensor(0.5)}, "labels must be a list"),
+    ],
+    ids=str,
+)
+def test_what_a_classifier_is_made_of(options, says):
+    given = {"network": nn.Identity(), "view": CentreCrop(size=(4, 4)), "name": "tiny"} | options
+    with pytest.raises(TypeError, match=says):
+        Classifier(**given)

@@ -385,6 +385,15 @@ def test_cells_of_a_table_come_back_as_they_were(value):
         ({"budget": 0}, "budget must be at least 1"),
         ({"attack_budget": 4}, "budget must be at least samples"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"epsilons": 1.0}, "epsilons must be a tuple"),
+        ({"epsilons": [[1.0], [2.0]]}, "epsilon must be a number"),
+        ({"metrics": None}, "metrics must be a tuple"),
+        ({"metrics": "ssim"}, "metrics must be a tuple"),
+        ({"metrics": (1,)}, "metrics must be names"),
+        ({"modes": (0.1,)}, "a mode must be a name"),
+        ({"methods": ["gradient"]}, "methods must be a dict"),
+        ({"methods": {"gradient": None}}, "dicts of options by name"),
+        ({"attacks": {1: {}}}, "dicts of options by name"),
     ],
     ids=str,
 )
@@ -394,6 +403,34 @@ def test_bad_terms_are_refused_before_any_work(tmp_path, changes, words):
         run_study(small(**changes), model, X, tmp_path / "out")
     assert model.calls == 0
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"study": 0.0}, r"study must be a mg\.Study"),
+        ({"out": None}, "out must be a path"),
+        ({"out": ""}, "out must be the name"),
+        ({"minutes": -1}, "minutes must be a positive"),
+        ({"watch": 3}, "watch must be a function"),
+        ({"name": 3}, "name must be a text"),
+        ({"command": b"x"}, "command must be a text"),
+    ],
+    ids=str,
+)
+def test_a_study_begins_with_what_it_needs(tmp_path, changes, words):
+    model = Counted()
+    given = {"study": small(), "model": model, "images": X, "out": tmp_path / "out"} | changes
+    with pytest.raises((ValueError, TypeError), match=words):
+        run_study(**given)
+    assert model.calls == 0
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("names", [True, 1e-8, "ab", {"a", "b"}], ids=repr)
+def test_names_of_images_are_a_list(names):
+    with pytest.raises(TypeError, match="names must be a list with one name per image"):
+        TensorSource(X[:2], names)
 
 
 def test_maps_too_small_for_a_metric_are_refused_before_any_work(tmp_path):

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.attacks.descent import NORMS, Ball, distance
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.model.prepared import Prepared
@@ -115,6 +115,7 @@ class Attack:
     seed: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
+        limits.take_plain_numbers(self)
         check_epsilon(self.epsilon, self.unbounded)
         if hasattr(self.attacked, "forward_func"):
             validate.plain_score(self.attacked, type(self).__name__)
@@ -162,7 +163,7 @@ class Attack:
     def _attack(
         self, inputs: Tensor, target: Target, run: Callable[[Ball, AttackedModel], AttackResult]
     ) -> AttackResult:
-        x = check_batch(inputs)
+        x = validate.one_input(inputs)
         validate.evaluating(self.network)
         with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng([x.device] if x.is_cuda else []):
             x = x.detach().clone(memory_format=torch.contiguous_format)
@@ -248,17 +249,14 @@ def check_epsilon(epsilon: float, unbounded: bool = False) -> None:
         )
 
 
-def check_batch(inputs: Any) -> Tensor:
-    if isinstance(inputs, tuple):
-        raise TypeError(f"an attack takes one tensor of inputs (N, ...), got a tuple of {len(inputs)}")
-    return validate.inputs(inputs)[0]
-
-
 def read_classes(given: Any, logits: Tensor) -> Int[Tensor, "n"]:
     """One class per image; the predicted ones where none is given."""
     if given is None:
         return logits.argmax(1)
-    found = torch.as_tensor(validate.target(given, len(logits)), device=logits.device)
+    wanted = validate.target(given, len(logits))
+    if isinstance(wanted, tuple) or (isinstance(wanted, list) and isinstance(wanted[0], tuple)):
+        raise ValueError(f"target must be a class, or one class per image, got {given!r} for {len(logits)} images")
+    found = torch.as_tensor(wanted, device=logits.device)
     if found.is_floating_point() or found.ndim > 1 or (found.numel() not in (1, len(logits))):
         raise ValueError(f"target must be a class, or one class per image, got {given!r} for {len(logits)} images")
     found = found.long().reshape(-1).expand(len(logits)).contiguous()

@@ -115,6 +115,7 @@ class Manipulation(MapAttack):
         except (TypeError, ValueError, RuntimeError):
             kind = type(getattr(self, name)).__name__
             raise TypeError(f"{name} must be a tensor or an array of numbers, got {kind}") from None
+        validate.dense(name, found)
         if found.is_complex() or not bool(found.isfinite().all()):
             raise ValueError(f"{name} must hold finite real numbers, got NaN, infinity or {found.dtype}")
         return found.detach()

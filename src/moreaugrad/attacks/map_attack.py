@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from moreaugrad.attacks.base import Attack, AttackedModel, Maps, check_batch
+from moreaugrad import validate
+from moreaugrad.attacks.base import Attack, AttackedModel, Maps
 from moreaugrad.attacks.descent import Ball, NormalizedSteps, Objective, ShrinkingSteps, SignSteps, StepRule, descend
 from moreaugrad.attacks.result import AttackResult
 from moreaugrad.batch import spread, total
@@ -150,7 +151,7 @@ class MapAttack(Attack):
         Returns:
             The best valid point of each image, as `perturb` returns it.
         """
-        x = check_batch(inputs)
+        x = validate.one_input(inputs)
         if isinstance(points, Tensor) or not len(points):
             raise ValueError("points must be a list of at least one batch of images, got none, or one tensor")
         for each in points:

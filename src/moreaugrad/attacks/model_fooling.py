@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from moreaugrad import validate
-from moreaugrad.attacks.base import Attack, AttackedModel, check_batch, predict_logits, read_classes
+from moreaugrad.attacks.base import Attack, AttackedModel, predict_logits, read_classes
 from moreaugrad.attacks.descent import Ball
 from moreaugrad.attacks.map_attack import check_differentiable, check_method, fix_seed, magnitude, with_network
 from moreaugrad.attacks.model_fooling_losses import KINDS, Maps
@@ -202,7 +202,7 @@ class ModelFooling(Attack):
         self, method: Any, weights: list[Tensor], batch: Pair, before: Maps, step: int
     ) -> Float[Tensor, "2"]:
         """Sets the gradients of the weights; returns the fooling loss and the cross-entropy."""
-        ce = F.cross_entropy(validate.output(method.forward_func(batch[0]), len(batch[0])), batch[1])
+        ce = F.cross_entropy(validate.output(method.forward_func(batch[0].clone()), len(batch[0])), batch[1])
         if not bool(ce.isfinite()):
             raise ValueError(f"the loss must stay finite, got NaN or infinity at step {step}; lower lr or lam")
         fooling = KINDS[self.kind].loss(self._maps(method, *batch, graph=self.lam > 0, together=True), before).mean()
@@ -244,7 +244,7 @@ def read_pairs(name: str, given: Any, device: torch.device, count: int = 2**31) 
     for each in [given] if is_pair(name, given) else given:
         if not isinstance(each, tuple | list) or len(each) != 2:
             raise TypeError(f"{name} must be {FORM}, got {type(each).__name__} in it")
-        x = check_batch(each[0])
+        x = validate.one_input(each[0])
         if each[1] is None:
             raise ValueError(f"{name} must hold a class for each image, got None")
         y = read_classes(each[1], torch.empty(1, 1, device=x.device).expand(len(x), count))

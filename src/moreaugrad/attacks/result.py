@@ -120,6 +120,7 @@ def strongest_attack(
         >>> index.shape
         torch.Size([2])
     """
+    _check_results(found, by)
     figures = torch.stack([each.objective for each in found] if by is None else list(by))
     best = (
         torch.where(torch.stack([each.success for each in found]), figures, torch.inf)
@@ -136,3 +137,19 @@ def strongest_attack(
     trace = torch.cat([found[0].trace[:1], traces.minimum(found[0].trace[:1])])
     total = torch.stack([each.gradients for each in found]).sum(0)
     return AttackResult(**{name: choose(name) for name in names}, trace=trace, gradients=total), best
+
+
+def _check_results(found: Any, by: Any) -> None:
+    """Results on the same images, and as many figures."""
+    if not isinstance(found, Sequence) or not found or not all(isinstance(each, AttackResult) for each in found):
+        raise TypeError(f"found must be a list of at least one AttackResult, got {found!r}")
+    shapes = {tuple(each.x.shape) for each in found}
+    if len(shapes) > 1:
+        raise ValueError(f"all attacks must be on the same images, got batches of {sorted(shapes)}")
+    images = len(found[0].x)
+    if by is None:
+        return
+    if not isinstance(by, Sequence) or not all(isinstance(each, Tensor) for each in by):
+        raise TypeError(f"by must be a list of tensors, one for each attack, got {by!r}")
+    if len(by) != len(found) or any(tuple(each.shape) != (images,) for each in by):
+        raise ValueError(f"by must hold {len(found)} tensors of {images} figures, one for each attack, got {by!r}")

@@ -43,7 +43,7 @@ class TopK(MapAttack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_options(flags="noise_free")
+        self.check_options(flags="noise_free per_pixel")
         if self.noise_free:
             check_noise_free(self.attacked)
         if self.k is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.api import Explainer
 from moreaugrad.bulk_jobs.engines.base import Engine, Event
 from moreaugrad.bulk_jobs.folder import Part, hold_parts, join_job, read_job, split_parts
@@ -69,6 +69,7 @@ class RunOptions:
     retry_errors: bool = False
 
     def __post_init__(self) -> None:
+        limits.take_plain_numbers(self)
         validate.one_of("engine", self.engine, dict.fromkeys(ENGINES))
         for name in ("workers", "part_size", "limit"):
             if getattr(self, name) is not None:
@@ -78,8 +79,14 @@ class RunOptions:
                 validate.positive(name, getattr(self, name))
         if self.address is not None and self.engine != "ray":
             raise ValueError(f"address must be left out without engine='ray', got {self.address!r}; add engine='ray'")
+        for name in ("resume", "retry_errors"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.shard is not None and (not isinstance(self.shard, tuple | list) or len(self.shard) != 2):
+            raise TypeError(f"shard must be (number, count), got {self.shard!r}")
         number, count = self.shard or (1, 1)
         validate.at_least("shard", number, 1)
+        validate.at_least("shard", count, 1)
         if number > count:
             raise ValueError(f"shard must be (number, count) with number <= count, got {self.shard}")
 

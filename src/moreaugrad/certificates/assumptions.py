@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.certificates import theory
 from moreaugrad.methods.moreau import MoreauGrad
 from moreaugrad.model.bounded import Bounded, check_range
@@ -56,6 +56,7 @@ class Assumptions:
     recipe: str | None = None
 
     def __post_init__(self) -> None:
+        limits.take_plain_numbers(self)
         validate.flag("convex", self.convex)
         if self.bounds is not None:
             if not isinstance(self.bounds, tuple | list) or len(self.bounds) != 2:
@@ -107,6 +108,7 @@ class CertifiedProblem:
     centred: bool = False
 
     def __post_init__(self) -> None:
+        limits.take_plain_numbers(self)
         validate.flag("centred", self.centred)
         if isinstance(self.rho, str):
             validate.one_of("rho", self.rho, {CERTIFIED: None})
@@ -134,6 +136,7 @@ class FreshNoise:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        limits.take_plain_numbers(self)
         theory.check(alpha=self.alpha)
         validate.at_least("samples", self.samples, 4)
         validate.seed(self.seed)
@@ -160,6 +163,7 @@ class ReportOptions:
     compared: str = "ideal"
 
     def __post_init__(self) -> None:
+        limits.take_plain_numbers(self)
         validate.one_of("compared", self.compared, theory.COMPARED)
 
     def choose_units(self, grouped: bool, pixels: bool, grid: bool) -> str:

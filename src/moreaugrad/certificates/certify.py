@@ -193,6 +193,7 @@ def _check_call(method: Any, x: Any, epsilon: float, options: CertifyOptions) ->
         raise TypeError(f"x must be one tensor, a batch of inputs, got {what}; certify inputs one by one")
     if x.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"x must be float32 or float64, in which the noise is drawn, got {x.dtype}; call x.float()")
+    validate.one_input(x)
     theory.check(epsilon=epsilon)
     eta = getattr(method, "eta", None)
     if method.several is not None or (isinstance(eta, Tensor) and eta.numel() > 1):
@@ -250,7 +251,7 @@ def _choose_classes(method: Any, x: Images, target: Any) -> list[int]:
     if target is None:
         validate.evaluating(method.forward_func)
         with torch.no_grad():
-            output = validate.output(method.forward_func(x), len(x))
+            output = validate.output(method.forward_func(x.clone()), len(x))
         if output.ndim != 2 or output.shape[1] < 2:
             raise ValueError(
                 "target must be given where the model does not say (N, classes), got output of shape "

@@ -194,7 +194,7 @@ def make_runner(method: MoreauGrad, x: Images, classes: list[int], coarse: bool)
     validate.evaluating(method.forward_func)
     network: Any = method.forward_func
     with torch.no_grad():
-        output = validate.output(network(x), 1)
+        output = validate.output(network(x.clone()), 1)
     validate.target_fits(classes, tuple(output.shape), method.score)
     validate.finite_score(KINDS[str(method.score)](output.to(x.dtype))[:, classes[0]])
     if not coarse:

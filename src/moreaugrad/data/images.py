@@ -36,9 +36,10 @@ def read_image(source: Any) -> Image.Image:
             "a tensor must be preprocessed already: pass it to a method's explain()"
         )
     try:
-        return _upright_rgb(source)
-    except (OSError, SyntaxError) as error:  # opened, but not read before
-        raise ValueError(f"a PIL image must be readable, got a truncated or damaged one ({error})") from error
+        source.load()
+    except (OSError, SyntaxError, ValueError) as error:  # opened, but not read before; or closed
+        raise ValueError(f"a PIL image must be readable, got a closed, truncated or damaged one ({error})") from error
+    return _upright_rgb(source)
 
 
 def _read_file(source: ImageSource) -> Image.Image:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.batch import norm, spread, total
 from moreaugrad.envelope.envelope import Envelope
 from moreaugrad.model.smoothing import SmoothedScore, antithetic
@@ -70,10 +70,13 @@ class Sized(Derivative):
     exact: ClassVar[tuple[int, int, float]]  # and of a score without
 
     def __post_init__(self) -> None:
+        limits.take_plain_numbers(self)
         if self.steps is not None:
             validate.at_least("steps", self.steps, 0)
         if self.samples is not None:
             validate.at_least("samples", self.samples, 1)
+        if (tol := getattr(self, "tol", None)) is not None:
+            validate.not_negative("tol", tol)
 
     def sizes(self, random: bool) -> tuple[int, int, float]:
         """Steps, samples and tolerance: as given, else by whether the score is random."""
@@ -129,11 +132,6 @@ class Implicit(Sized):
     name = "implicit"
     noisy = (8, 16, 1e-3)
     exact = (60, 1, 1e-8)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.tol is not None:
-            validate.not_negative("tol", self.tol)
 
     def pull(self, problem: Envelope, delta: Images, eta: PerImage, w: Images) -> Images:
         steps, _, tol = self.sizes(problem.score.random)
@@ -248,6 +246,8 @@ DERIVATIVES: dict[str, type[Derivative]] = {kind.name: kind for kind in (Implici
 
 def parse_derivative(text: str) -> Derivative:
     """A derivative by its name, or with steps and samples of its own, as in implicit:5x16."""
+    if not isinstance(text, str):
+        raise TypeError(f"a mode must be a name, or NAME:STEPSxSAMPLES such as implicit:5x16, got {text!r}")
     name, colon, size = text.partition(":")
     validate.one_of("derivative", name, DERIVATIVES)
     if not colon:

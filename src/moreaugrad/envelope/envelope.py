@@ -159,7 +159,7 @@ def tolerance(tol: float | None, grad: Images) -> PerImage:
     """What counts as solved for a deterministic score: `tol`, or what the precision of x can reach."""
     size = norm(grad)
     if tol is not None:
-        return torch.full_like(size, tol)
+        return torch.full_like(size, float(tol))
     return size * (1e-11 if grad.dtype == torch.float64 else 1e-4)
 
 

@@ -99,6 +99,7 @@ def _read_labels(groups: Any) -> Labels:
         labels = torch.stack(groups) if parts else torch.as_tensor(groups)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f"groups must be {_WAYS}, got {type(groups).__name__}") from None
+    validate.dense("a label map of groups", labels)
     if labels.is_floating_point() or labels.dtype in (torch.bool, torch.complex64, torch.complex128):
         raise TypeError(f"a label map of groups must hold integers, got {labels.dtype}")
     if labels.numel() and labels.long().min() < 0:

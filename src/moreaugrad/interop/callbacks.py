@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from moreaugrad import limits
 from moreaugrad.interop.method_factory import MakeMethod
 from moreaugrad.interop.training_maps import TrainingMaps
 
@@ -200,4 +201,7 @@ def _send_to_reports(args: Any, tag: str, picture: NDArray[np.uint8], step: int)
 
 
 def _path(folder: str | os.PathLike[str] | None) -> Path | None:
-    return None if folder is None else Path(folder)
+    if folder is None:
+        return None
+    limits.path("folder", folder)
+    return Path(folder)

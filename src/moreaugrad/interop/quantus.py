@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from moreaugrad import validate
 from moreaugrad.interop.method_factory import MakeMethod, check_method, make_any_method
 
 Array: TypeAlias = NDArray[Any]
@@ -52,13 +53,20 @@ def quantus_explain(
         if last.get("model") is not model or not same:
             last.update(model=model, options=wanted, method=make_any_method(method, model, wanted))
         like = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-        x = torch.as_tensor(np.asarray(inputs))
+        x = _as_tensor("inputs", inputs)
         x = x.to(device, torch.float32) if like is None else x.to(like.device, like.dtype)
-        target = torch.as_tensor(np.asarray(targets), device=x.device).long().reshape(-1)
+        target = _as_tensor("targets", targets).to(x.device).long().reshape(-1)
         maps = last["method"].attribute(x, target=target).detach()
         return _acceptable(maps, signed)
 
     return explain_func
+
+
+def _as_tensor(name: str, given: Any) -> Tensor:
+    try:
+        return given.detach() if isinstance(given, Tensor) else validate.read_array(given)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array of numbers, got {type(given).__name__} ({error})") from None
 
 
 def _acceptable(maps: Tensor, signed: bool) -> Array:

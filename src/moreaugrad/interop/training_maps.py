@@ -49,7 +49,7 @@ class TrainingMaps:
         if not isinstance(found, Tensor) or found.ndim != 4:
             what = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise ValueError(f"batch must hold images (N, C, H, W), got {what}; give a tensor, or (images, labels)")
-        self.batch = validate.inputs(found.detach())[0].clone()
+        self.batch = validate.one_input(found.detach()).clone()
         self.target = labels if self.target is None else self.target
         self.folder = None if self.folder is None else Path(self.folder)
 

@@ -265,6 +265,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
             A tensor or tuple like the inputs; with `return_convergence_delta` a pair of that and one number per image.
             For a path of several eta or sparsity values, a list of them.
         """
+        validate.flag("return_convergence_delta", return_convergence_delta)
         if return_convergence_delta and not self.has_convergence_delta():
             raise ValueError(f"{self.get_name()} has no convergence delta; leave return_convergence_delta=False")
         found = self._explain(
@@ -365,6 +366,7 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
     ) -> list[Explanation]:
         """`predict`: a missing target is the predicted class."""
         given = validate.inputs(inputs)
+        _check_arguments(create_graph, statistics, *progress)
         if seeds is not None:
             _check_seeds(seeds, len(given[0]), self)
         validate.evaluating(self.forward_func)
@@ -418,6 +420,8 @@ class Method(Attribution, metaclass=validate.CheckedOptions):  # type: ignore[mi
             one = call if len(starts) == 1 else _take_block(call, some, block, len(starts))
             found = self._compute_block(one)
             parts = found if isinstance(found, list) else [found]
+            for part in parts:
+                validate.finite_map(part.map)
             if len(starts) == 1:
                 return parts
             whole = whole or [allocate(part, images) for part in parts]
@@ -505,7 +509,7 @@ class NoisyMethod(Method):
         """The default smoothing with these parts; a noise level of 0 is none."""
         make: Any = next(each.default_factory for each in fields(self) if each.name == "smoothing")
         default: Smoothing = make()
-        if self.smoothing != default:
+        if not isinstance(self.smoothing, Smoothing) or self.smoothing != default:
             name, value = next(iter(given.items()))
             raise ValueError(
                 f"smoothing and {', '.join(given)} exclude each other, got {self.smoothing!r} and {name}={value}; give "
@@ -516,6 +520,9 @@ class NoisyMethod(Method):
                 "noise_level (relative to each image's range) and sigma (absolute) exclude each other, "
                 f"got noise_level={given['noise_level']} and sigma={given['sigma']}; give one"
             )
+        for name in ("noise_level", "sigma"):
+            if name in given:
+                validate.not_negative(name, given[name])
         if 0 in (given.get("noise_level"), given.get("sigma")):
             if "samples" in given:
                 raise ValueError(f"samples must be left out where there is no noise, got samples={given['samples']}")
@@ -552,7 +559,16 @@ def _check_score(score: object, output: object) -> None:
         )
 
 
+def _check_arguments(create_graph: object, statistics: object, bar: object, callback: object) -> None:
+    for name, given in {"create_graph": create_graph, "statistics": statistics, "show_progress": bar}.items():
+        validate.flag(name, given)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be a function of (step, total, info), got {type(callback).__name__}")
+
+
 def _check_seeds(seeds: Sequence[int], images: int, method: Method) -> None:
+    if not isinstance(seeds, Sequence):
+        raise TypeError(f"seeds must be a list with one number per image, got {type(seeds).__name__}")
     if len(seeds) != images:
         raise ValueError(f"seeds must be one per image, got {len(seeds)} for {images} images")
     for seed in seeds:

@@ -442,6 +442,8 @@ def _check_solver(given: object, rho: float) -> None:
 
 def _check_weights(eta: Any, sparsity: Any) -> None:
     limits.one_weight(eta, sparsity)
+    if isinstance(eta, Tensor):
+        validate.dense("eta", eta)
     for each in eta.flatten().tolist() if isinstance(eta, Tensor) else validate.listed("eta", eta):
         if each is not None:
             validate.not_negative("eta", each)

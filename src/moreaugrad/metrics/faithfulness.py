@@ -137,7 +137,7 @@ def _measure(
             raise unknown("option", name, names)
     path, batch = PixelOrder(**options), read_maps(maps)
     checks.require_boolean("return_curve", curve)
-    (x,) = validate.inputs(x)
+    x = validate.one_input(x)
     _require_same_pixels(tuple(maps.shape), tuple(x.shape))
     checks.require_one_device(maps, x)
     checks.require_function("model", model, "a batch", "logits (N, classes)")
@@ -219,7 +219,7 @@ def blur(x: Images, size: int = 11, sigma: float = 5.0) -> Images:
 def _class_numbers(model: ForwardFunc, x: Images, target: Target, size: int) -> Int[Tensor, "n"]:
     """The class of each image, as a number from 0; the predicted one where none is given."""
     parts = x.split(size) if target is None else (x[:1],)
-    outputs = [validate.output(model(part), len(part)) for part in parts]
+    outputs = [validate.output(model(part.clone()), len(part)) for part in parts]
     shape = (len(x), *outputs[0].shape[1:])
     if target is None:
         validate.target_fits(0, shape, "prob")

@@ -111,7 +111,7 @@ def _read_boxes(given: Any) -> Tensor:
         raise TypeError(f"boxes must be {FORMS}, got {given!r} for an image") from None
     if found.numel() == 0:
         return found.reshape(0, 4)
-    if found.shape[-1] != 4 or found.ndim > 2:
+    if found.ndim not in (1, 2) or found.shape[-1] != 4:
         raise ValueError(f"boxes must be {FORMS}, got shape {tuple(found.shape)} for an image")
     found = found.reshape(-1, 4)
     for left, upper, right, lower in found.tolist():

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from moreaugrad import validate
 from moreaugrad.batch import spread
 from moreaugrad.types import Flags, Images, PerImage
 
@@ -69,6 +70,7 @@ def require_maps(maps: Any, name: str) -> None:
         way = "use torch.as_tensor, and measure the parts of a tuple separately"
         way = "pass explanation.map" if hasattr(maps, "map") else way
         raise TypeError(f"{name} must be a tensor of maps (N, ...), got {type(maps).__name__}; {way}")
+    validate.dense(name, maps)
     if maps.is_complex():
         raise TypeError(f"{name} must hold real numbers, got {maps.dtype}; measure its .abs() or .real")
     if maps.ndim < 2 or maps.numel() == 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -106,7 +107,7 @@ def _randomise_layers(factory: Factory, model: Any, x: Any, metric: Compare, see
             f"model must be a torch.nn.Module, whose weights can be made random in a copy, got {type(model).__name__}"
         )
     validate.evaluating(model)
-    validate.inputs(x)
+    validate.one_input(x)
     validate.at_least("seed", seed, 0)
     twin = copy.deepcopy(model)
     before, layers, found = _explain(factory, twin, x, None), randomisable(twin, x), []
@@ -166,12 +167,20 @@ def _explain(factory: Factory, model: nn.Module, x: Tensor, shape: tuple[int, ..
 def _read_metric(metric: Compare) -> Callable[[Tensor, Tensor], Tensor]:
     if not isinstance(metric, str):
         require_function("metric", metric, "two batches of maps", "one number per image")
-        return metric
+        return partial(_compare_by, metric)
     if (needs := METRICS[metric].needs) != "pair":
         raise ValueError(
             f"metric must compare two maps, got {metric!r}, which needs {needs}; take 'spearman' or 'ssim'"
         )
     found: Callable[[Tensor, Tensor], Tensor] = METRICS[metric].load()
+    return found
+
+
+def _compare_by(metric: Callable[[Tensor, Tensor], Any], before: Tensor, after: Tensor) -> Tensor:
+    found = metric(before, after)
+    if not isinstance(found, Tensor) or tuple(found.shape) != (len(before),):
+        what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise TypeError(f"metric must return a tensor with one number per image, ({len(before)},), got {what}")
     return found
 
 

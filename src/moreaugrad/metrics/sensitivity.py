@@ -38,7 +38,7 @@ def local_lipschitz(
         tensor([3., 3.], dtype=torch.float64)
     """
     require_function("explainer", explainer, "a batch", "maps")
-    (x,) = validate.inputs(x)
+    x = validate.one_input(x)
     validate.positive("radius", radius)
     validate.at_least("samples", samples, 1)
     validate.at_least("seed", seed, 0)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -81,7 +80,10 @@ def summary(values: Any, confidence: float = 0.95, draws: int = 2000, seed: int 
 
 
 def _to_array(values: Any) -> NDArray[np.float64]:
-    found = values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    try:
+        found = values.detach().cpu() if isinstance(values, Tensor) else validate.read_array(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"values must be a list of numbers, one per image, got {values!r}") from None
     if found.ndim != 1 or found.is_complex():
         raise ValueError(f"values must be a list of numbers, one per image, got shape {tuple(found.shape)}")
     numbers: NDArray[np.float64] = found.double().numpy()

@@ -29,6 +29,7 @@ class Bounded(nn.Module):
 
     def __init__(self, network: Any) -> None:
         super().__init__()
+        validate.runnable(network)
         self.network = network
         self.training = bool(getattr(network, "training", False))
 
@@ -74,7 +75,7 @@ class Votes(Bounded):
     """
 
     def forward(self, *inputs: Any) -> Float[Tensor, "n k"]:
-        found = validate.output(self.network(*inputs), len(inputs[0]))
+        found = _read_logits(self.network(*inputs), len(inputs[0]))
         return torch.nn.functional.one_hot(found.argmax(1), found.shape[1]).to(found.dtype)
 
 
@@ -99,13 +100,26 @@ class Odds(Bounded):
     def __init__(self, network: Any, centre: float, scale: float) -> None:
         super().__init__(network)
         validate.positive("scale", scale)
+        validate.number("centre", centre)
+        if not math.isfinite(centre):
+            raise ValueError(f"centre must be a finite number, got {centre!r}")
         self.centre, self.scale = centre, scale
 
     def forward(self, *inputs: Any) -> Float[Tensor, "n k"]:
-        return self.of_logits(validate.output(self.network(*inputs), len(inputs[0])))
+        return self.of_logits(_read_logits(self.network(*inputs), len(inputs[0])))
 
     def of_logits(self, logits: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
         return torch.sigmoid((log_odds(logits) - self.centre) / self.scale)
+
+
+def _read_logits(found: Any, rows: int) -> Float[Tensor, "n k"]:
+    logits = validate.output(found, rows)
+    if logits.ndim != 2 or logits.shape[1] < 2 or not logits.is_floating_point():
+        raise ValueError(
+            "the network must return logits (N, classes) of at least two classes, got an output of shape "
+            f"{tuple(logits.shape)} of {logits.dtype}"
+        )
+    return logits
 
 
 def log_odds(logits: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:

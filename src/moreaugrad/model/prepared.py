@@ -335,6 +335,11 @@ class Prepared:
     compile: bool | None = None
     _engines: dict[tuple[str, bool, float | None], Engine] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        validate.flag("compile", self.compile)
+        if self.precision is not None:
+            validate.one_of("precision", self.precision, dict.fromkeys(PRECISIONS))
+
     def engine(self, precision: str, compile: bool, hessian_step: float | None) -> Engine:
         """The engine for one way of running, made at its first use."""
         key = (precision, compile, hessian_step)
@@ -383,9 +388,6 @@ def prepare(
         >>> mg.SmoothGrad(ready, samples=8).attribute(x, target=3).shape
         torch.Size([2, 3, 16, 16])
     """
-    validate.flag("compile", compile)
-    if precision is not None:
-        validate.one_of("precision", precision, dict.fromkeys(PRECISIONS))
     model = model.forward if isinstance(model, Prepared) else model
     made = Prepared(model, precision, compile)
     if inputs is not None:

@@ -95,6 +95,7 @@ class ClassScore:
         while True:
             size = self._look(x)
             rows, owners = pad(x.detach()[:size], self.owners(x)[:size], size)
+            rows = rows.clone()  # a model may write to what it gets
             try:
                 return self.engine.prepare(self.unpack(rows), self._arguments(owners))
             except torch.OutOfMemoryError as error:
@@ -137,6 +138,7 @@ class ClassScore:
         while sum(map(len, found)) < len(x):
             start, size = sum(map(len, found)), self._look(x)
             rows, owners = pad(x[start : start + size], self.owners(x)[start : start + size], size)
+            rows = rows.clone()  # a model may write to what it gets
             try:
                 with torch.no_grad(), numerics("float32", x.is_cuda):
                     output = self.run(rows, owners, plain=True)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.model.inputs import Owners, Packing
 from moreaugrad.model.score import ClassScore, even_chunk
 from moreaugrad.model.statistics import Stack, mean_moments
@@ -43,6 +43,7 @@ class Smoothing:
     fixed: bool = False
 
     def __post_init__(self) -> None:
+        limits.take_plain_numbers(self)
         if self.noise_level is not None and self.sigma is not None:
             raise ValueError(
                 f"noise_level (relative to each image's range) and sigma (absolute) exclude each other, "
@@ -52,6 +53,8 @@ class Smoothing:
             if getattr(self, name) is not None:
                 validate.positive(name, getattr(self, name))
         validate.at_least("samples", self.samples, 1)
+        if not isinstance(self.fixed, bool):
+            raise TypeError(f"fixed must be True or False, got {self.fixed!r}")
         if self.noise_level is None and self.sigma is None:
             object.__setattr__(self, "noise_level", 0.1)
 

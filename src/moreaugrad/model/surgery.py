@@ -71,6 +71,8 @@ def with_softplus(model: nn.Module, beta: float = 30.0) -> nn.Module:
         Softplus(beta=30, threshold=20.0)
     """
     validate.positive("beta", beta)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, whose layers can be replaced, got {model!r}")
     refuse_functional(model)
     return _replace(model, lambda module: _soft(module, beta))
 

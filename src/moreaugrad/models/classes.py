@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from operator import index
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.model.score import KINDS
 from moreaugrad.types import Images
 
@@ -38,6 +39,9 @@ class Contrast:
     kind: str = "logit"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "against", limits.plain_number(self.against))
+        if isinstance(self.against, bool) or not isinstance(self.against, int):
+            raise TypeError(f"against must be the number of a class, got {self.against!r}")
         validate.one_of("score", self.kind, KINDS)
 
     def __call__(self, output: Any) -> Tensor:
@@ -66,9 +70,12 @@ def find_class(given: int | str, labels: Sequence[str] | None, name: str = "targ
     """A class by number or by name, whatever its case."""
     if isinstance(given, str) and not given.strip().lstrip("-").isdecimal():
         return _find_name(given, labels, name)
-    if isinstance(given, float | bool):
+    try:
+        number = int(given) if isinstance(given, str) else index(given)
+    except TypeError:
+        number = None
+    if number is None or isinstance(given, bool):
         raise TypeError(f"{name} must be the number or the name of a class, got {given!r}")
-    number = int(given)
     return number + len(labels) if number < 0 and labels else number
 
 

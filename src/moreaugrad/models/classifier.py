@@ -176,6 +176,12 @@ class Classifier(nn.Module):
 
     def __init__(self, network: nn.Module, view: View, name: str, labels: Sequence[str] | None = None) -> None:
         super().__init__()
+        if not isinstance(network, nn.Module):
+            raise TypeError(f"network must be a torch.nn.Module, got {network!r}")
+        if not callable(getattr(view, "apply", None)):
+            raise TypeError(f"view must prepare pictures, as CentreCrop(size=(224, 224)) does, got {view!r}")
+        if labels is not None and (not isinstance(labels, Sequence) or isinstance(labels, str)):
+            raise TypeError(f"labels must be a list with the name of each class, got {labels!r}")
         self.network = network
         self.view = view
         self.name = name

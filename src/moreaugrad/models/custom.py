@@ -10,6 +10,7 @@ from typing import Any
 from PIL import Image
 from torch import nn
 
+from moreaugrad import validate
 from moreaugrad.model.devices import Device, best_device
 from moreaugrad.model.prepared import Prepared
 from moreaugrad.models.classifier import (
@@ -57,6 +58,7 @@ def open_model(
             f"{type(model).__name__}; load them: model.load_state_dict(...)"
         )
     network = model.forward if isinstance(model, Prepared) else model
+    validate.runnable(network)
     return model, getattr(network, "labels", None) if labels is None else read_labels(labels)
 
 
@@ -94,7 +96,7 @@ def as_classifier(
 
 
 def _find_view(network: Any, preprocess: Callable[..., Any] | None, change: ViewChange) -> View:
-    function = preprocess or getattr(network, "preprocess", None)
+    function = getattr(network, "preprocess", None) if preprocess is None else preprocess
     if function is not None:
         if not callable(function):
             raise TypeError(

@@ -15,7 +15,10 @@ CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 def read_labels(source: str | Path | Sequence[str]) -> list[str]:
     """One label per line, a JSON list, or a JSON object from index to name (or from name to index)."""
     if not isinstance(source, str | Path):
-        return [str(label) for label in source]
+        try:
+            return [str(label) for label in source]
+        except TypeError:
+            raise TypeError(f"labels must be a list of names, or a file with them, got {source!r}") from None
     text = read_text(source, "labels")
     if text.lstrip()[:1] in ("[", "{"):
         try:

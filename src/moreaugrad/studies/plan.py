@@ -5,11 +5,11 @@ The plan is a list of cells in a fixed order; a cell gives one row per image of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.attacks import ATTACKS
 from moreaugrad.attacks.base import check_epsilon
 from moreaugrad.methods.options import plain
@@ -90,12 +90,8 @@ class Study:
     scout: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("methods", "attacks", "epsilons", "modes"):
-            given = getattr(self, name)
-            if isinstance(given, str) or not len(given):
-                raise ValueError(f"{name} must be a list of at least one, got {given!r}")
-            if len(set(given)) < len(given):
-                raise ValueError(f"{name} must differ, got {list(given)!r}")
+        limits.take_plain_numbers(self)
+        self._check_lists()
         if not self.own_modes or (self.transfers and len(self.methods) < 2):
             raise ValueError("transfer must have other attacks to take points from, got one method, or no other mode")
         for label, options in self.methods.items():
@@ -103,13 +99,31 @@ class Study:
                 if name in options:
                     raise ValueError(f"{name} must be the same for all methods, got it among the options of {label}")
             self.budgeted(label)
-        for each, check in [(each, check) for name, check in CHECKS.items() for each in getattr(self, name)]:
-            check(each)
         require_boolean("common_noise", self.common_noise)
         if self.scout is not None:
             validate.at_least("scout", self.scout, 1)
         object.__setattr__(self, "metrics", tuple(dict.fromkeys((DISTANCE, *self.metrics))))
         object.__setattr__(self, "epsilons", tuple(float(each) for each in self.epsilons))
+
+    def _check_lists(self) -> None:
+        """Each list has entries that are known, and none twice."""
+        for name in ("methods", "attacks", "epsilons", "modes", "metrics"):
+            given: Any = getattr(self, name)
+            kind = Mapping if name in ("methods", "attacks") else Collection
+            if not isinstance(given, kind) or isinstance(given, str | bytes):
+                raise TypeError(f"{name} must be a {'dict' if kind is Mapping else 'tuple'}, got {given!r}")
+            if name != "metrics" and not len(given):
+                raise ValueError(f"{name} must be a list of at least one, got {given!r}")
+        for name, options in [*self.methods.items(), *self.attacks.items()]:
+            if not isinstance(name, str) or not isinstance(options, Mapping):
+                raise TypeError(f"methods and attacks must be dicts of options by name, got {name!r}: {options!r}")
+        for name, check in CHECKS.items():
+            for each in getattr(self, name):
+                check(each)
+        for name in ("epsilons", "modes"):
+            given = getattr(self, name)
+            if len(set(given)) < len(given):
+                raise ValueError(f"{name} must differ, got {list(given)!r}")
 
     def budgeted(self, label: str) -> BudgetedMethod:
         """The method of a label with the budgets of this study."""

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from moreaugrad import limits
 from moreaugrad.files import make_folder
 from moreaugrad.locks import hold
 from moreaugrad.methods.options import versions
@@ -109,6 +110,7 @@ def run_study(
         >>> result.finished, result.rows[0]["method"], result.rows[0]["mode"]
         (True, 'gradient', 'floor')
     """
+    _check_call(study, out, minutes, watch, {"name": name or "", "command": command})
     runner = StudyRunner(study, model, images if isinstance(images, Source) else TensorSource(images))
     folder = Path(out)
     make_folder(folder)
@@ -138,6 +140,20 @@ def _resume(runner: StudyRunner, folder: Path, minutes: float | None, watch: Wat
             break
     table = write_summary(study, rows, folder)
     return StudyResult(done, len(plan), [StudyRow(row) for row in rows], [StudyRow(line) for line in table])
+
+
+def _check_call(study: Any, out: Any, minutes: Any, watch: Any, words: Mapping[str, Any]) -> None:
+    """What can be refused before the model is prepared."""
+    if not isinstance(study, Study):
+        raise TypeError(f"study must be a mg.Study, got {study!r}")
+    limits.path("out", out)
+    if minutes is not None:
+        limits.positive("minutes", minutes)
+    if not callable(watch):
+        raise TypeError(f"watch must be a function of (step, total, info), got {watch!r}")
+    for name, given in words.items():
+        if not isinstance(given, str):
+            raise TypeError(f"{name} must be a text, got {given!r}")
 
 
 def _describe_run(runner: StudyRunner, command: str) -> dict[str, Any]:

@@ -134,6 +134,8 @@ def make_attack(
 
 def find_metric(name: str) -> tuple[Metric, dict[str, bool]]:
     """A metric that compares two maps, and its flag where one is named: ssim:raw, normalised_distance:signed."""
+    if not isinstance(name, str):
+        raise TypeError(f"metrics must be names of metrics, got {name!r}")
     bare, colon, flag = name.partition(":")
     entry = METRICS[bare]
     if entry.needs != "pair":

@@ -67,7 +67,9 @@ class TensorSource:
     names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        (x,) = validate.inputs(self.x)
+        x = validate.one_input(self.x)
+        if not isinstance(self.names, Sequence) or isinstance(self.names, str):
+            raise TypeError(f"names must be a list with one name per image, got {self.names!r}")
         if self.names and len(self.names) != len(x):
             raise ValueError(f"names must be one per image, got {len(self.names)} for {len(x)} images")
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.batch import allocate, relative_error, spread, take_rows, total, write_rows
 from moreaugrad.envelope.envelope import Envelope, Solution
 from moreaugrad.model.smoothing import SmoothedScore
@@ -94,6 +94,16 @@ class DualAveraging:
     late: float = 0.25
     burn: float = 0.1
     few: int = 4
+
+    def __post_init__(self) -> None:
+        limits.take_plain_numbers(self)
+        if self.budget is not None:
+            validate.at_least("budget", self.budget, 1)
+        if self.relative_error is not None:
+            validate.positive("relative_error", self.relative_error)
+        for name in ("power", "late", "burn"):
+            validate.not_negative(name, getattr(self, name))
+        validate.at_least("few", self.few, 1)
 
     def run(self, problem: Envelope, watch: Watch = ignore_progress) -> Solution:
         plan = self.plan(problem.score)

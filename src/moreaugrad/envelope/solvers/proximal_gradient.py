@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.batch import norm, spread, total
 from moreaugrad.envelope.envelope import Envelope, Optimality, Solution, tolerance
 from moreaugrad.envelope.priors import find_level
@@ -51,6 +51,13 @@ class ProximalGradient:
 
     budget: int | None = None
     tol: float | None = None
+
+    def __post_init__(self) -> None:
+        limits.take_plain_numbers(self)
+        if self.budget is not None:
+            validate.at_least("budget", self.budget, 1)
+        if self.tol is not None:
+            validate.not_negative("tol", self.tol)
 
     def run(self, problem: Envelope, watch: Watch = ignore_progress) -> Solution:
         steps = validate.steps(self.budget, problem.score.samples)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from moreaugrad import validate
+from moreaugrad import limits, validate
 from moreaugrad.envelope.envelope import Envelope, Solution
 from moreaugrad.types import Images, Watch, ignore_progress
 
@@ -33,6 +33,7 @@ class PaperAlgorithm:
     tail: int = 1
 
     def __post_init__(self) -> None:
+        limits.take_plain_numbers(self)
         validate.at_least("steps", self.steps, 1)
         validate.positive("gamma", self.gamma)
         validate.at_least("tail", self.tail, 1)
