@@ -23,9 +23,10 @@ def main() -> None:
     import torch
 
     from reliability.fuzz.case import judge
-    from reliability.fuzz.targets import make
+    from reliability.fuzz.targets import make, prepare
 
     torch.set_num_threads(1)
+    prepare(target)
 
     def tell(**news: object) -> None:
         print(json.dumps(news), file=pipe, flush=True)

@@ -41,7 +41,7 @@ def at_least(name: str, value: Any, least: int) -> None:
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
-    if value > LARGEST:
+    if int(value) > LARGEST:
         raise ValueError(f"{name} must be at most {LARGEST}, the largest number that tensors count with, got more")
 
 
