@@ -60,6 +60,7 @@ def job() -> Path:
     return made / "job"
 
 
+ODD_NAME = "n\udcff, 2.png"
 PLUGINS = {
     "plugin": "import moreaugrad as mg\n",
     "silent": "",
@@ -84,6 +85,8 @@ def make_inputs(folder: Path, with_job: bool) -> None:
     place.mkdir()
     for name, content in contents.items():
         (place / name).write_bytes(content)
+    with suppress(OSError):  # a system may take no names that are no text
+        (place / ODD_NAME).write_bytes(photo())
     (place / "link").symlink_to("photo.png")
     (place / "loop").symlink_to("loop")
     (here / "photos").mkdir()

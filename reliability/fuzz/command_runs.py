@@ -112,15 +112,13 @@ def find_faults(run: Run) -> Iterator[str | None]:
     yield f"inputs were changed: {run.changed}" if run.changed else None
     yield f"warnings from outside the package: {run.warned}" if run.warned else None
     yield f"interrupted without having been asked: {told}" if code == 130 and not run.interrupted else None
-    if code == 2:
-        yield None if last.startswith("error: ") or is_help(run, out) else f"refused without an error: {told}"
-        yield None if is_one_line(err) or has_begun(run.folder) else f"refused in several lines: {told}"
-        yield (
-            f"refused with words on stdout: {told}"
-            if out and not has_begun(run.folder) and not is_help(run, out)
-            else None
-        )
-        yield f"an error without words: {told}" if len(last) < 20 and not is_help(run, out) else None
+    if code == 2 and not is_help(run, out):
+        # `compare` tells of each method as it is done, and that one cannot explain this network when it is at it
+        begun = has_begun(run.folder) or (run.line[0] == "compare" and names_method(last))
+        yield None if last.startswith("error: ") else f"refused without an error: {told}"
+        yield None if is_one_line(err) or begun else f"refused in several lines: {told}"
+        yield f"refused with words on stdout: {told}" if out and not begun else None
+        yield f"an error without words: {told}" if len(last) < 20 else None
     if code == 0:
         yield f"all well, with an error: {told}" if "error: " in err else None
         yield from (f"names a file that is not there: {each!r}" for each in missing_files(run, out))
@@ -130,6 +128,12 @@ def find_faults(run: Run) -> Iterator[str | None]:
             for each in out.splitlines()
             if run.line[0] not in ("methods", "models") and not is_json(each)
         )
+
+
+def names_method(error: str) -> bool:
+    from moreaugrad.methods import METHODS
+
+    return error.removeprefix("error: ").partition(":")[0] in set(METHODS)
 
 
 def is_one_line(err: str) -> bool:

@@ -13,8 +13,9 @@ from typer.main import get_command
 from moreaugrad.cli import train
 from moreaugrad.cli.app import app
 from reliability.fuzz.case import Case
+from reliability.fuzz.command_inputs import ODD_NAME
 from reliability.fuzz.command_runs import check_answer, load_package, run_line
-from reliability.fuzz.typed_words import IMPORTS, NET, PATHS, PHOTO, PLACES, WORDS, Option, fitting_value, odd_value
+from reliability.fuzz.typed_words import IMPORTS, IN, NET, PATHS, PHOTO, PLACES, WORDS, Option, fitting_value, odd_value
 
 KINDS = {"bool": "flag", "int": "int", "float": "float", "Path": "Path"}
 FIT = 0.42  # share of the lines in which every word fits
@@ -34,10 +35,10 @@ LITTLE = {
     "train-mask": [*ARRAYS, "--model", NET, "--steps-selector", "1", "--steps-decoder", "1", "--batch", "4"],
 }
 OPERANDS = {
-    "explain": [PHOTO, "photos", "../in/*.png", "photos/b[1].png", "-"],
-    "compare": [PHOTO, "photos/a.png", "-"],
-    "attack": [PHOTO],
-    "certify": [PHOTO],
+    "explain": [PHOTO, "photos", "../in/*.png", "photos/b[1].png", "-", f"{IN}/{ODD_NAME}"],
+    "compare": [PHOTO, f"{IN}/{ODD_NAME}", "photos/a.png", "-"],
+    "attack": [PHOTO, f"{IN}/{ODD_NAME}"],
+    "certify": [PHOTO, f"{IN}/{ODD_NAME}"],
     "robustness": [PHOTO, "photos/a.png"],
     "bulk": ["photos", "../in", PHOTO, "../in/data.npz"],
     "report": ["job"],

@@ -196,11 +196,7 @@ def load_network() -> Any:
 
     sys.path.append(str(ROOT / "tests" / "support"))
     # the first two set a variable of the environment, and a filter of warnings, when they are loaded
-    for name in (
-        "torch._dynamo",
-        "skimage.segmentation.slic_superpixels",
-        *(f"moreaugrad.app.{each}" for each in ours),
-    ):
+    for name in ("torch._dynamo", "skimage.segmentation.slic_superpixels", "moreaugrad.app.server"):
         import_module(name)
     return mg.load_model("small_network:Curved")
 

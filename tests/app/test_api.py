@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 import time
+from io import BytesIO
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ from PIL import Image
 from torch import nn
 
 import moreaugrad as mg
+from moreaugrad.app import tasks
 from moreaugrad.app.openapi import describe_api
 from moreaugrad.methods import QUALITY
 from moreaugrad.models.classifier import CentreCrop, Classifier
+from moreaugrad.plotting import pictures
 
 FAST = {"quality": "fast", "seed": 3}
 
@@ -65,6 +68,16 @@ def test_a_map_is_that_of_the_library(client, network, picture, method, tmp_path
     stored = client("GET", result["files"]["json"]).json
     assert stored["settings"] == options
     assert result["known"].endswith(".")
+
+
+def test_an_empty_map_is_drawn_without_a_word_in_the_terminal(picture):
+    """The page has told of it; here every warning is an error."""
+    drawn = tasks._draw_picture(picture, torch.zeros(3, 48, 64))
+    with pytest.warns(UserWarning, match="all zero"):
+        scaled = pictures.scale_map(torch.zeros(3, 48, 64))
+    wanted = pictures.overlay(pictures.read_photo(picture), scaled)
+    with Image.open(BytesIO(drawn)) as found:
+        np.testing.assert_array_equal(np.asarray(found)[::7, ::7], wanted)
 
 
 def test_the_commands_of_a_result_give_its_map(client, picture, tmp_path, monkeypatch):
