@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from io import BytesIO
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -357,6 +358,24 @@ def test_results_and_photos_are_forgotten_in_time_and_by_size(monkeypatch, pictu
             with pytest.raises(Exception, match="unknown one"):
                 kept[name]
     finally:
+        line.close()
+
+
+def test_a_job_that_never_ran_is_known_for_a_while_too(monkeypatch):
+    """However long the machine has been up: how long a job is kept counts from its end."""
+    from moreaugrad.app import jobs
+    from moreaugrad.app.jobs import Job, JobQueue, JobResult
+
+    now = time.monotonic
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now() + 1e6))
+    hold, line = threading.Event(), JobQueue()
+    try:
+        line.add(Job(lambda job: hold.wait(20) and JobResult({}, {})))
+        second = line.add(Job(lambda job: JobResult({}, {})))
+        line.stop(second)
+        assert line[second.key].state == "stopped"
+    finally:
+        hold.set()
         line.close()
 
 
