@@ -9,6 +9,7 @@ pytest.importorskip("uvicorn", reason="needs moreaugrad[serve]")
 COUNT = 40
 
 
+@pytest.mark.slow  # a process that loads everything before its first case
 @pytest.mark.parametrize("target", ["commands", "requests"])
 def test_odd_words_and_odd_requests_are_answered_or_refused(target, monkeypatch, request):
     monkeypatch.setenv("PYTHONPATH", str(request.config.rootpath))
