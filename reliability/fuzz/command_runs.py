@@ -156,9 +156,12 @@ def missing_files(run: Run, out: str) -> list[str]:
     """Files that the lines for people name, and that are not there."""
     if any("\n" in word or " " in word for word in run.line):
         return []  # names cannot be told from the words around them
-    tails = [each.rpartition("-> ")[2] for each in out.splitlines() if "-> " in each]
-    names = [name for tail in tails for name in tail.split(", ") if Path(name).suffix in ENDINGS and ": " not in name]
-    return [name for name in names if not (run.folder / "out" / name).exists()]
+    found = []
+    for tail in (each.rpartition("-> ")[2] for each in out.splitlines() if "-> " in each):
+        place, colon, names = tail.partition(": ")  # FOLDER: FILE, FILE; or FILE, FILE
+        files = [Path(place if colon else "", name) for name in (names if colon else tail).split(", ")]
+        found += [each for each in files if each.suffix in ENDINGS]
+    return [str(each) for each in found if not (run.folder / "out" / each).exists()]
 
 
 def is_json(line: str) -> bool:
