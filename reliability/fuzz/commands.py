@@ -13,8 +13,9 @@ from typer.main import get_command
 from moreaugrad.cli import train
 from moreaugrad.cli.app import app
 from reliability.fuzz.case import Case
-from reliability.fuzz.command_runs import check_answer, run_line
-from reliability.fuzz.typed_words import IMPORTS, NET, PATHS, PHOTO, PLACES, WORDS, Option, fitting_value, odd_value
+from reliability.fuzz.command_inputs import ODD_NAME
+from reliability.fuzz.command_runs import check_answer, load_package, run_line
+from reliability.fuzz.typed_words import IMPORTS, IN, NET, PATHS, PHOTO, PLACES, WORDS, Option, fitting_value, odd_value
 
 KINDS = {"bool": "flag", "int": "int", "float": "float", "Path": "Path"}
 FIT = 0.42  # share of the lines in which every word fits
@@ -34,10 +35,10 @@ LITTLE = {
     "train-mask": [*ARRAYS, "--model", NET, "--steps-selector", "1", "--steps-decoder", "1", "--batch", "4"],
 }
 OPERANDS = {
-    "explain": [PHOTO, "photos", "../in/*.png", "photos/b[1].png", "-"],
-    "compare": [PHOTO, "photos/a.png", "-"],
-    "attack": [PHOTO],
-    "certify": [PHOTO],
+    "explain": [PHOTO, "photos", "../in/*.png", "photos/b[1].png", "-", f"{IN}/{ODD_NAME}"],
+    "compare": [PHOTO, f"{IN}/{ODD_NAME}", "photos/a.png", "-"],
+    "attack": [PHOTO, f"{IN}/{ODD_NAME}"],
+    "certify": [PHOTO, f"{IN}/{ODD_NAME}"],
     "robustness": [PHOTO, "photos/a.png"],
     "bulk": ["photos", "../in", PHOTO, "../in/data.npz"],
     "report": ["job"],
@@ -61,6 +62,11 @@ SHARES = {
 }
 # lines of these are never right: `demo` is half a minute of work, and the other needs a data set and minutes
 NEVER_RIGHT = {"demo": ["--out", PHOTO], "train tiny-imagenet": ["--data", "../in"]}
+
+
+def prepare() -> None:
+    """Everything that commands load, before the first case."""
+    load_package()
 
 
 def make_case(chance: random.Random) -> Case:
@@ -158,9 +164,10 @@ def add_operand(chance: random.Random, name: str, line: list[str]) -> list[str]:
 
 def repeat(chance: random.Random, name: str, line: list[str]) -> list[str]:
     """One option several times, which all must agree on."""
-    found = find_options(name) or [None]
-    option = chance.choice(found)
-    return [*line, "--help"] if option is None else [*line, *fit(chance, option), *fit(chance, option)]
+    if not find_options(name):
+        return [*line, "--help", "--help"]
+    option = chance.choice(find_options(name))
+    return [*line, *fit(chance, option), *fit(chance, option)]
 
 
 def leave_out_value(chance: random.Random, name: str, line: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ TARGETS: dict[str, tuple[str, float]] = {
     "commands": ("reliability.fuzz.commands", 1200),
     "options": ("reliability.fuzz.options", 2500),
     "tensors": ("reliability.fuzz.tensors", 1500),
+    "requests": ("reliability.fuzz.requests", 700),
 }
 
 
@@ -23,6 +24,12 @@ def find(name: str) -> Make:
     module = TARGETS[name][0] if name in TARGETS else name
     make: Make = import_module(module).make_case
     return make
+
+
+def prepare(name: str) -> None:
+    """What a target loads before its first case, by a function of its module, where it has one."""
+    module = import_module(TARGETS[name][0] if name in TARGETS else name)
+    getattr(module, "prepare", lambda: None)()
 
 
 def make(name: str, seed: int, number: int) -> Case:

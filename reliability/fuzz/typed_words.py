@@ -100,10 +100,7 @@ PATHS = [
     ),
 ]
 # of an output: none that may be written to elsewhere, so that files outside the folder are the package's own doing
-PLACES = [each for each in PATHS if not each.startswith(("..", "/", "s3")) or each == "/dev/null"] + [
-    PHOTO,
-    f"{PHOTO}/x",
-]
+PLACES = [each for each in PATHS if not each.startswith(("..", "/", "s3")) or each == "/dev/null"] + [PHOTO]
 WORK = ("budget", "samples", "steps", "restarts", "attack_steps", "epochs", "steps_selector", "grid", "images")
 MUCH = ["1000000000", "2147483648"]  # of work, which is interrupted
 SETTINGS = [

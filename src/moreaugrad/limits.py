@@ -15,7 +15,8 @@ from moreaugrad.registry import unknown
 SCORES = ("logit", "prob", "logprob")
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 GROUPS = ("superpixels", "channels")  # beside a number of cells per side
-LARGEST = 2**63 - 1
+MOST = 2**63 - 1  # whole numbers that tensors hold
+LARGEST = 3.4028234663852886e38  # of float32, in which networks and optimisers work
 
 _WAYS = {  # out of a number that does not fit
     "rho": "; 1.0 is the usual choice, and 0 takes all gradients at the input",
@@ -36,9 +37,6 @@ def take_plain_numbers(made: Any) -> None:
     """The same for the fields of a frozen dataclass, which calls this when it is made."""
     for each in fields(made):
         object.__setattr__(made, each.name, plain_number(getattr(made, each.name)))
-
-
-LARGEST = 3.4028234663852886e38  # of float32, in which networks and optimisers work
 
 
 def is_finite(value: float) -> bool:
@@ -67,8 +65,8 @@ def at_least(name: str, value: Any, least: int) -> None:
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
-    if value > LARGEST:
-        raise ValueError(f"{name} must be at most {LARGEST}, the largest number that tensors count with, got more")
+    if int(value) > MOST:
+        raise ValueError(f"{name} must be at most {MOST}, the largest number that tensors count with, got more")
 
 
 def number(name: str, value: object) -> None:

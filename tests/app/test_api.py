@@ -6,6 +6,8 @@ import re
 import socket
 import threading
 import time
+from io import BytesIO
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,9 +17,11 @@ from PIL import Image
 from torch import nn
 
 import moreaugrad as mg
+from moreaugrad.app import tasks
 from moreaugrad.app.openapi import describe_api
 from moreaugrad.methods import QUALITY
 from moreaugrad.models.classifier import CentreCrop, Classifier
+from moreaugrad.plotting import pictures
 
 FAST = {"quality": "fast", "seed": 3}
 
@@ -65,6 +69,16 @@ def test_a_map_is_that_of_the_library(client, network, picture, method, tmp_path
     stored = client("GET", result["files"]["json"]).json
     assert stored["settings"] == options
     assert result["known"].endswith(".")
+
+
+def test_an_empty_map_is_drawn_without_a_word_in_the_terminal(picture):
+    """The page has told of it; here every warning is an error."""
+    drawn = tasks._draw_picture(picture, torch.zeros(3, 48, 64))
+    with pytest.warns(UserWarning, match="all zero"):
+        scaled = pictures.scale_map(torch.zeros(3, 48, 64))
+    wanted = pictures.overlay(pictures.read_photo(picture), scaled)
+    with Image.open(BytesIO(drawn)) as found:
+        np.testing.assert_array_equal(np.asarray(found)[::7, ::7], wanted)
 
 
 def test_the_commands_of_a_result_give_its_map(client, picture, tmp_path, monkeypatch):
@@ -344,6 +358,24 @@ def test_results_and_photos_are_forgotten_in_time_and_by_size(monkeypatch, pictu
             with pytest.raises(Exception, match="unknown one"):
                 kept[name]
     finally:
+        line.close()
+
+
+def test_a_job_that_never_ran_is_known_for_a_while_too(monkeypatch):
+    """However long the machine has been up: how long a job is kept counts from its end."""
+    from moreaugrad.app import jobs
+    from moreaugrad.app.jobs import Job, JobQueue, JobResult
+
+    now = time.monotonic
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now() + 1e6))
+    hold, line = threading.Event(), JobQueue()
+    try:
+        line.add(Job(lambda job: hold.wait(20) and JobResult({}, {})))
+        second = line.add(Job(lambda job: JobResult({}, {})))
+        line.stop(second)
+        assert line[second.key].state == "stopped"
+    finally:
+        hold.set()
         line.close()
 
 

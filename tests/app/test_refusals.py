@@ -4,6 +4,7 @@ import json
 import random
 import socket
 import struct
+import tempfile
 import zlib
 from io import BytesIO
 
@@ -120,6 +121,26 @@ def test_a_form_may_send_the_photo_too(client):
     assert client("POST", "/api/photos", body, Content_Type=kind).status == 201
     assert client("POST", "/api/photos", b"--xyz--\r\n", Content_Type=kind).status == 400
     assert client("POST", "/api/photos", b"junk", Content_Type="multipart/form-data").status == 400
+    assert client("POST", "/api/photos", body[:-9], Content_Type=kind).status == 400  # without its end
+    assert client("POST", "/api/photos", part + b"junk\r\n" + body, Content_Type=kind).status == 400
+    field = f'--{boundary}\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n'.encode()
+    assert client("POST", "/api/photos", 4 * field + body, Content_Type=kind).status == 201
+    many = client("POST", "/api/photos", 5 * field + body, Content_Type=kind)
+    assert many.status == 400
+    check_sentence(many)
+
+
+def test_the_file_of_a_form_never_lies_on_the_disk(client, monkeypatch):
+    """A full disk, or one that others read, is none of its business."""
+
+    def refuse(*given, **options):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", refuse)
+    monkeypatch.setattr("starlette.formparsers.SpooledTemporaryFile", refuse)
+    body = b'--xyz\r\nContent-Disposition: form-data; name="photo"; filename="a.png"\r\n\r\n' + encode(GOOD)
+    kind = "multipart/form-data; boundary=xyz"
+    assert client("POST", "/api/photos", body + b"\r\n--xyz--\r\n", Content_Type=kind).status == 201
 
 
 def test_a_slow_upload_is_cut_off(network, picture, monkeypatch):
@@ -235,6 +256,8 @@ def test_odd_requests_are_refused(client, place):
         ("GET", {"Host": "10.0.0.1"}, 400),
         ("POST", {"Origin": "http://evil.example"}, 403),
         ("POST", {"Origin": "null"}, 403),
+        ("POST", {"Origin": "http://[::"}, 403),
+        ("GET", {"Origin": "http://[x]/"}, 403),
         ("POST", {"Sec_Fetch_Site": "cross-site"}, 403),
         ("POST", {"Sec_Fetch_Site": "same-site"}, 403),
         ("DELETE", {"Origin": "http://127.0.0.1:1"}, 403),

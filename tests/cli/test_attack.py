@@ -1,6 +1,8 @@
 """`moreaugrad attack` and `moreaugrad robustness`: files, words, exit codes, and one line for every failure."""
 
+import contextlib
 import csv
+import io
 import json
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from PIL import Image
 
 from moreaugrad.attacks import ATTACKS
+from moreaugrad.cli.app import main
 from moreaugrad.cli.attack_report import enlargement
 from moreaugrad.metrics import METRICS
 from moreaugrad.studies.trial import SHOWN
@@ -104,6 +107,20 @@ def test_attack_writes_a_picture_and_all_that_is_known(folder, run):
     with Image.open("attacks/a_attack.png") as picture:
         assert picture.size[0] > 3 * picture.size[1]
     assert not list(Path("attacks").glob(".*"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems take no names that are no text")
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_names_that_are_no_text_can_be_read_written_and_told(folder, encoding):
+    """What a terminal has no sign for is a question mark; the files are where they were asked for."""
+    Path("photos/a.png").rename("photos/\udcff\u732b.png")
+    printed, typed = io.TextIOWrapper(io.BytesIO(), encoding), [*CHEAP, "--method", "gradient", "--steps", "1"]
+    with pytest.raises(SystemExit) as end, contextlib.redirect_stdout(printed):
+        main(["attack", "photos/\udcff\u732b.png", *typed, "--out", "\udcfe"])
+    printed.seek(0)
+    assert end.value.code == 0
+    assert "-> ?/?" in printed.read()
+    assert read_json("\udcfe/?\u732b_attack.json")["file"] == "photos/?\u732b.png"
 
 
 def test_the_same_command_gives_the_same_figures(folder, run):

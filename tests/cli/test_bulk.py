@@ -41,7 +41,10 @@ def test_nothing_is_written_beside_the_job(many, run):
 
 def test_images_without_errors_end_well_and_errors_alone_badly(folder, run):
     assert run("bulk", "a.png", *SMALL, "--out", "good")[0] == 0
-    assert run("bulk", "bad.png", *SMALL, "--out", "poor")[0] == 2
+    for out, quiet in (("poor", []), ("silent", ["--quiet"])):
+        code, _, err = run("bulk", "bad.png", *SMALL, "--out", out, *quiet)
+        assert (code, len(err.splitlines())) == (2, 1)
+        assert err.startswith("error: every image has an error, as bad.png: ")
 
 
 def test_json_has_a_line_per_part_and_the_counts_at_the_end(many, run):

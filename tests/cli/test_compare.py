@@ -42,6 +42,11 @@ def test_a_comparison_does_not_hide_what_was_asked_wrongly(folder, run, argument
     assert words in err
 
 
+def test_options_that_do_not_fit_a_named_method_are_refused_before_the_first_map(folder, refuses):
+    typed = ["--methods", "gradient,sparse_moreau", "--noise-level", "0", "--samples", "2"]
+    refuses("error: sparse_moreau: samples must be left out", "compare", "a.png", *LINEAR, *typed)
+
+
 def test_compare_shows_one_method_with_several_presets(folder, run):
     names = ["gradient", "sparse_moreau", *(f"sparse_moreau:{name}" for name in PRESETS)]
     code, out, err = run("compare", "a.png", *LINEAR, "--budget", "64", "--methods", ",".join(names))

@@ -72,7 +72,7 @@ def test_models_and_examples_of_the_own_are_offered(run, served, tmp_path):
     typed = ["--also", "resnet18_softplus_cifar10", "--examples", tmp_path, "--read-only"]
     code, _, err = run("serve", *NET, "--port", "0", *typed)
     assert code == 0
-    assert "notes.txt is left out: a photo must be" in err
+    assert "warning: notes.txt is left out: a photo must be" in err
     ((menu, photos, read_only, _, _),) = served
     assert list(menu.classifiers) == ["lipschitz_cifar10", "resnet18_softplus_cifar10"]
     assert [each.name for each in photos.examples.values()] == ["a", "b"]

@@ -8,30 +8,76 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from starlette.exceptions import HTTPException
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from moreaugrad.app.photos import MOST_BYTES
 from moreaugrad.app.refusal import Refusal
 
 MOST_JSON, PATIENCE = 65_536, 30.0  # bytes of a request's JSON; seconds that sending a request may take
+MOST_PARTS = 5  # of a form
 DRAIN = 5.0  # seconds for the rest of a request that is refused
 
 
 async def read_photo(request: Request) -> bytes:
     """The bytes of a photo: the body itself, or the one file of a form."""
-    if request.headers.get("content-type", "").startswith("multipart/form-data"):
-        body = await _read_body(request, MOST_BYTES + 65_536, "a photo")
-        request._body = body  # the form is read from what is there already
-        try:
-            async with request.form(max_files=1, max_fields=4) as form:
-                uploads = [each for each in form.values() if not isinstance(each, str)]
-                if len(uploads) != 1:
-                    raise Refusal(400, f"a form must have one file, got {len(uploads)}")
-                return await uploads[0].read()
-        except HTTPException as error:
-            raise Refusal(400, "a form must have one file, got a damaged one") from error
-    return await _read_body(request, MOST_BYTES, "a photo")
+    kind = request.headers.get("content-type", "")
+    if not kind.startswith("multipart/form-data"):
+        return await _read_body(request, MOST_BYTES, "a photo")
+    files = read_form(kind, await _read_body(request, MOST_BYTES + 65_536, "a photo"))
+    if len(files) != 1:
+        raise Refusal(400, f"a form must have one file, got {len(files)}")
+    return files[0]
+
+
+def read_form(kind: str, body: bytes) -> list[bytes]:
+    """The files of a form with that content type."""
+    form = _Form()
+    calls: Any = {name: getattr(form, name) for name in vars(_Form) if name.startswith("on_")}
+    try:
+        parser = MultipartParser(parse_options_header(kind)[1][b"boundary"], calls)
+        parser.write(body)
+        parser.finalize()
+    except (KeyError, FormParserError) as error:
+        raise Refusal(400, "a form must have one file, got a damaged one") from error
+    return form.files
+
+
+class _Form:
+    """Keeps the files of a form in memory: those of Starlette may lie on the disk, which may be full."""
+
+    def __init__(self) -> None:
+        self.files: list[bytes] = []
+        self._parts = 0
+
+    def on_part_begin(self) -> None:
+        self._parts += 1
+        if self._parts > MOST_PARTS:
+            raise Refusal(400, f"a form must have one file and at most {MOST_PARTS - 1} other fields, got more")
+        self._headers: list[list[bytes]] = [[b"", b""]]
+        self._content: bytearray | None = None
+
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self._headers[-1][0] += data[start:end]
+
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self._headers[-1][1] += data[start:end]
+
+    def on_header_end(self) -> None:
+        self._headers.append([b"", b""])
+
+    def on_headers_finished(self) -> None:
+        said = next((value for name, value in self._headers if name.lower() == b"content-disposition"), b"")
+        self._content = bytearray() if b"filename" in parse_options_header(said)[1] else None
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._content is not None:
+            self._content += data[start:end]
+
+    def on_part_end(self) -> None:
+        if self._content is not None:
+            self.files.append(bytes(self._content))
 
 
 async def _read_body(request: Request, most: int, what: str) -> bytes:

@@ -102,7 +102,7 @@ class Guard:
         if site is not None and site not in ("same-origin", "none") and not page:
             return True
         origin = headers.get("origin")
-        return origin is not None and urlsplit(origin).netloc != headers.get("host") and not page
+        return origin is not None and find_place(origin) != headers.get("host") and not page
 
     def _has_token(self, scope: Scope, headers: dict[str, str]) -> bool:
         kind, _, given = headers.get("authorization", "").partition(" ")
@@ -120,6 +120,14 @@ class Guard:
 
     def _is_token(self, given: str) -> bool:
         return self.token is not None and secrets.compare_digest(given.encode(), self.token.encode())
+
+
+def find_place(address: str) -> str | None:
+    """The host and port in an address; None where it is none."""
+    try:
+        return urlsplit(address).netloc
+    except ValueError:
+        return None
 
 
 def name_cookie(scope: Scope) -> str:

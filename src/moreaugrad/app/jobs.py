@@ -72,6 +72,7 @@ class Job:
     result: JobResult | None = None
     error: str | None = None
     began: float = 0.0
+    ended: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
     listeners: int = 0
     _news: dict[str, tuple[int, Any]] = field(default_factory=dict)
@@ -117,7 +118,7 @@ class Job:
             raise Stopped
 
     def end(self, state: str, result: JobResult | None = None, error: str | None = None) -> None:
-        self.result, self.error = result, error
+        self.result, self.error, self.ended = result, error, time.monotonic()
         self._news.pop("preview", None)
         words = {DONE: self.facts, FAILED: {"error": error}, STOPPED: {}}
         self.tell(state, words[state])
@@ -193,7 +194,7 @@ class JobQueue:
                 many = len(jobs) - KEPT
                 for number, job in enumerate(jobs):
                     too_large = job.result is not None and large > KEPT_BYTES and job is not done[-1]
-                    if number < many or too_large or now - job.began > KEPT_SECONDS:
+                    if number < many or too_large or now - job.ended > KEPT_SECONDS:
                         large -= 0 if job.result is None else job.result.size
                         del self._jobs[job.key]
 

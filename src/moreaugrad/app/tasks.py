@@ -275,7 +275,10 @@ def _draw_preview(map_: Tensor) -> dict[str, Any]:
 
 def _draw_picture(crop: Image.Image, map_: Tensor) -> bytes:
     """The map over what the network saw of the photo, not too small."""
-    drawn = Image.fromarray(pictures.overlay(pictures.read_photo(crop), pictures.scale_map(map_)))
+    # the page tells of an all-zero map; a warning would be one in the server's terminal, for each who fetches it
+    empty = pictures.ScaledMap(np.zeros(map_.shape[1:]), 0.0, signed=False, folded=False)
+    scaled = pictures.scale_map(map_) if map_.any() else empty
+    drawn = Image.fromarray(pictures.overlay(pictures.read_photo(crop), scaled))
     times = max(1, -(-448 // max(drawn.size)))
     return encode(drawn.resize((drawn.width * times, drawn.height * times), Image.Resampling.NEAREST))
 

@@ -132,6 +132,7 @@ def bulk(  # noqa: PLR0913
 def carry_out(spec: WorkerSpec, run: RunOptions, terminal: Terminal) -> int:
     """Run the job, tell how it goes, and what became of it. Returns the exit code."""
     from moreaugrad.bulk_jobs.job import run_job
+    from moreaugrad.bulk_jobs.maps import open_maps
     from moreaugrad.bulk_jobs.run import RunState, WorkerError
 
     state, code, reason = RunState(0), None, ""
@@ -157,6 +158,8 @@ def carry_out(spec: WorkerSpec, run: RunOptions, terminal: Terminal) -> int:
         return NOT_ALL
     terminal.say(f"{said} -> {spec.folder}")
     if state.errors and state.errors == state.images:
+        key, why = next(iter(open_maps(spec.folder).errors.items()))
+        terminal.error(f"every image has an error, as {key}: {why}")
         return NOTHING_DONE
     return NOT_ALL if state.errors or state.errors_before else ALL_DONE
 

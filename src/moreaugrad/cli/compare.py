@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moreaugrad import limits
-from moreaugrad.cli.checks import class_number, make_output, open_image, type_name
+from moreaugrad.cli.checks import check_method, class_number, make_output, open_image, type_name
 from moreaugrad.cli.explain import FolderRun, describe
 from moreaugrad.cli.jobs import Job
 from moreaugrad.cli.options import (
@@ -78,6 +78,11 @@ def compare(
     terminal = Terminal(quiet)
     terminal.hear_warnings()
     shares = share_options(names, given)
+    for each in names if methods else ():
+        try:
+            check_method(split_preset(each)[0], shares[each])
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{each}: {error}") from error
     picture, key = read_image(path), name_source(path)
     file = out / f"{key}_compare.png"
     make_output(out, [file.name], [path])

@@ -18,7 +18,7 @@ from moreaugrad.cli.checks import make_output
 from moreaugrad.cli.options import ModelOptions
 from moreaugrad.cli.terminal import Terminal
 from moreaugrad.data.images import read_image
-from moreaugrad.data.sources import name_source
+from moreaugrad.data.sources import name_source, printable
 from moreaugrad.files import replacing
 from moreaugrad.methods.options import plain
 from moreaugrad.models.classifier import Classifier
@@ -46,7 +46,7 @@ def report_on_image(
     data, drawing = (out / f"{key}_{suffix}.{end}" for end in ("json", "png"))
     make_output(out, [data.name, drawing.name], [image])
     facts, describe, draw = examine(model.load(terminal), picture)
-    known = strict({"file": str(image), "key": key, **facts})
+    known = strict({"file": printable(str(image)), "key": key, **facts})
     with replacing(data) as handle:
         handle.write((json.dumps(known, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
     with warnings.catch_warnings():

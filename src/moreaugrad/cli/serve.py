@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import secrets
 import socket
 import sys
@@ -23,6 +24,8 @@ from moreaugrad.models import find_entry
 if TYPE_CHECKING:
     from moreaugrad.app.models import Menu
     from moreaugrad.app.photos import PhotoStore
+
+log = logging.getLogger("moreaugrad")
 
 PORT, TRIED = 7860, 100  # ports above the asked one that are tried, to offer one that is free
 MOST_EXAMPLES = 50
@@ -151,7 +154,7 @@ def make_photos(folder: Path | None) -> PhotoStore:
         try:
             found.add_example(path.stem, path.read_bytes())
         except Refusal as error:
-            sys.stderr.write(f"{path.name} is left out: {error}\n")
+            log.warning("%s is left out: %s", path.name, error)
     if not found.examples:
         raise ValueError(f"--examples must hold photos, got {str(folder)!r} without any")
     return found

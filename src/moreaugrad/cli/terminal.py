@@ -36,11 +36,11 @@ class Terminal:
 
     def say(self, text: str) -> None:
         if not self.quiet and not self.json:
-            typer.echo(text)
+            _print(text)
 
     def result(self, line: str) -> None:
         if self.json:
-            typer.echo(line)
+            _print(line)
 
     def error(self, text: str) -> None:
         sys.stderr.write(f"error: {' '.join(text.split())}\n")
@@ -134,6 +134,12 @@ class _LineHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         _show_warning(record.getMessage())
+
+
+def _print(text: str) -> None:
+    """A line on stdout; what its encoding has no sign for, as in odd names of files, becomes a question mark."""
+    encoding = sys.stdout.encoding or "utf-8"
+    typer.echo(text.encode(encoding, "replace").decode(encoding))
 
 
 def _show_warning(message: Warning | str, *where: Any) -> None:
