@@ -11,7 +11,10 @@ from reliability.fuzz.case import Case
 Make = Callable[[random.Random], Case]
 
 # name: (module, share of the cases); each module has `make_case(chance)`
-TARGETS: dict[str, tuple[str, float]] = {}
+TARGETS: dict[str, tuple[str, float]] = {
+    "images": ("reliability.fuzz.images", 2000),
+    "checkpoints": ("reliability.fuzz.checkpoints", 600),
+}
 
 
 def find(name: str) -> Make:

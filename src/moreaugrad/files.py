@@ -38,6 +38,14 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
         raise ValueError(f"{what} must be a readable text file, got {str(path)!r}: {error}") from None
 
 
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text says; a ValueError for a text that is none, or is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
