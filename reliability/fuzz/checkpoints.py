@@ -14,6 +14,7 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import torch
 from safetensors.torch import save as pack_safetensors
@@ -53,7 +54,7 @@ def make_state(model: str) -> dict[str, Tensor]:
         if model == "lipschitz":
             from moreaugrad.models.lipschitz import LipschitzNetwork, read_widths
 
-            network: Any = LipschitzNetwork(read_widths(notes["widths"]), int(notes["depth"]), 0.1, 8, num_classes=3)
+            network: Any = LipschitzNetwork(3, widths=read_widths(notes["widths"]), depth=1, tau=0.1, patch=8)
         else:
             from moreaugrad.models.resnet import ResNet18
 
@@ -106,11 +107,13 @@ def pack(value: Any, legacy: bool = False) -> bytes:
     return stored.getvalue()
 
 
-def pack_script() -> bytes:
-    """A network as TorchScript."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.jit.save(torch.jit.trace(torch.nn.Linear(2, 2), torch.zeros(1, 2)), stored := BytesIO())
+def pack_script(state: dict[str, Tensor]) -> bytes:
+    """An archive that looks as those of TorchScript do."""
+    with ZipFile(BytesIO(pack(state))) as given, ZipFile(stored := BytesIO(), "w") as archive:
+        names = given.namelist()
+        for name in names:
+            archive.writestr(name, given.read(name))
+        archive.writestr(f"{names[0].partition('/')[0]}/constants.pkl", pickle.dumps(()))
     return stored.getvalue()
 
 
@@ -122,8 +125,7 @@ def _make_damaged(chance: random.Random, model: str) -> tuple[str, str, bytes | 
     """A whole file of some kind, a damaged or a half-written one, nothing, or a folder."""
     state, kind = make_state(model), chance.choice(("torch", "legacy", "safetensors", "script"))
     if kind == "script":
-        with torch.random.fork_rng(devices=[]):
-            content = pack_script()
+        content = pack_script(state)
     else:
         content = _safetensors(state, MODELS[model]) if kind == "safetensors" else pack(state, kind == "legacy")
     ending = ".safetensors" if kind == "safetensors" else ".pt"
@@ -158,7 +160,7 @@ def _odd_tensor(chance: random.Random, tensor: Tensor) -> Any:
         lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]),
         lambda: rows.expand(chance.choice((10**6, 10**10, 10**13))),
         lambda: rows.expand(chance.choice((10**6, 10**10)), 4),
-        lambda: rows.expand(tensor.shape),
+        lambda: rows.expand(1, *tensor.shape)[0],
         lambda: torch.nn.Parameter(tensor.float()),
     )
     return chance.choice(every)()

@@ -8,6 +8,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+CELLS_OF_ROWS = (
+    *(b"", b"nan", b"inf", b"-inf", b"text", b"-1", b"0", b"1e999", b"9" * 5000, b"1.5", b'"', b"a,b", b"\0", b"\xff"),
+    *(b"True", b"None", b"strongest", b"\r", b"x" * 200_000),
+)
 LARGE = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 3, 2**31, 2**63, 2**64, 10**30, -(2**63), 0.5, 1e308, -1e-320),

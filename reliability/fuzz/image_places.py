@@ -9,7 +9,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,6 +88,11 @@ def _make_unreadable(folder: Path, path: Path) -> None:
         each.chmod(0o755)
 
 
+def _make_closed_folder(folder: Path, path: Path) -> None:
+    _make_unreadable(folder, folder / "no.png")
+    path.mkdir(0)
+
+
 PLACES: dict[str, Any] = {
     "an empty folder": lambda folder, path: path.mkdir(),
     "a link to nothing": lambda folder, path: path.symlink_to(folder / "nothing"),
@@ -98,7 +103,7 @@ PLACES: dict[str, Any] = {
     "a pipe": lambda folder, path: os.mkfifo(path),
     "an endless device": lambda folder, path: path.symlink_to("/dev/zero"),
     "a file without permission": _make_unreadable,
-    "a folder without permission": lambda folder, path: _make_unreadable(folder, folder / "no.png") or path.mkdir(0),
+    "a folder without permission": _make_closed_folder,
     "a file below a file": lambda folder, path: None,
     "standard input": lambda folder, path: None,
 }
@@ -113,13 +118,13 @@ def _read_place(folder: Path, place: str, content: bytes, frames: bool) -> objec
             return _explain("-")
     if place == "a file below a file":
         return _explain(folder / "photo.bin" / "photo.png", frames)
-    with _as_nobody() if "permission" in place else suppress():
+    with _as_nobody() if "permission" in place else nullcontext():
         return _explain([path, folder / "no.png"] if "folder without" in place else path, frames)
 
 
 @contextmanager
 def _standard_input(content: bytes) -> Iterator[None]:
-    before, sys.stdin = sys.stdin, SimpleNamespace(buffer=BytesIO(content))  # type: ignore[assignment]
+    before, sys.stdin = sys.stdin, SimpleNamespace(buffer=BytesIO(content))
     try:
         yield
     finally:

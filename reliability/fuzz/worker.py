@@ -23,13 +23,14 @@ def main() -> None:
     import torch
 
     from reliability.fuzz.case import judge
-    from reliability.fuzz.targets import make
+    from reliability.fuzz.targets import make, prepare
 
     torch.set_num_threads(1)
 
     def tell(**news: object) -> None:
         print(json.dumps(news), file=pipe, flush=True)
 
+    prepare(target)
     tell(ready=True)
     for number in range(first, last):
         tell(begin=number)

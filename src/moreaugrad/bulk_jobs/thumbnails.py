@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from base64 import b64encode
 from collections.abc import Sequence
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from PIL import Image, ImageOps
 
 from moreaugrad.bulk_jobs.maps import BulkMaps
 from moreaugrad.bulk_jobs.parts import BulkRow, Values
-from moreaugrad.bulk_jobs.sources import BulkSource, open_source
+from moreaugrad.bulk_jobs.sources import BulkSource, names_code, open_source
 from moreaugrad.data.images import read_image
 from moreaugrad.files import first_line
 from moreaugrad.plotting import pictures
@@ -68,7 +66,9 @@ def find_source(maps: BulkMaps) -> BulkSource:
     path = maps.job["configuration"]["source"].get("path")
     if path is None:
         raise ValueError("the job does not tell where its images are")
-    if isinstance(path, str) and re.fullmatch(r"[\w.]+:\w+", path) and not Path(path).exists():
+    if not isinstance(path, str):
+        raise ValueError(f"the images must be in one place, got {path!r:.80}")
+    if names_code(path):
         raise ValueError(f"the images come from the code {path}")
     return open_source(path, maps.folder)
 

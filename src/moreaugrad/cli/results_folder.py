@@ -32,6 +32,8 @@ MINE, BUSY, DONE = "mine", "busy", "done"
 _FOLDER_LOCK, _FIRST_LOCK, _LOCKS = 2**30, 2**30 + 1, 2**29  # places of the locks: below 2**31, as Windows needs
 _LONGEST = 200  # bytes of a file name before its ending and number; systems take 255
 
+MENDED = ("file", "frame", "rank", "method", "model")  # what a failure and the result after it have in common
+
 Record: TypeAlias = dict[str, Any]  # one line
 
 
@@ -53,6 +55,9 @@ class ResultsFolder:
         self._names: dict[str, str] = {}  # of the files of an id, without number and ending
         self._owners: dict[str, str] = {}  # the id that a name belongs to
         # The only handle: POSIX drops every lock of a process when it closes any handle of the file.
+        from moreaugrad.files import refuse_folder
+
+        refuse_folder(path / RESULTS)
         self._lines = (path / RESULTS).open("a+b", buffering=0)
         self._read_to = self._unread = 0
         with self.alone():
@@ -152,17 +157,14 @@ class ResultsFolder:
         self._lines.seek(self._read_to)
         for line in (self._lines.read() or b"").splitlines(keepends=True):
             self._read_to += len(line)
-            try:
-                record = json.loads(line)
-                identity, files, known = record["id"], record["files"], record["format"] == FORMAT
-                names = {str(file).removesuffix(f".{end}") for end, file in files.items()}
-            except (ValueError, TypeError, KeyError, AttributeError):
-                known = False
-            if not known:
+            record = _read_line(line)
+            if record is None:
                 self._unread += bool(line.strip())
                 continue
+            identity: str = record["id"]
             self.records[identity] = record
-            for name in names:
+            for end, file in record["files"].items():
+                name = file.removesuffix(f".{end}")
                 self._names[identity], self._owners[name.casefold()] = name, identity
 
     def _finish_last_line(self) -> None:
@@ -199,6 +201,26 @@ class ResultsFolder:
 
     def _draft(self, file: str) -> Path:
         return self.path / f".{file}.tmp"
+
+
+def _read_line(line: bytes) -> Record | None:
+    """A line as a process of ours writes it, or None. No file that it names can lie in another folder."""
+    from moreaugrad.files import parse_json
+
+    try:
+        record: Record = parse_json(line)
+        json.dumps(record, ensure_ascii=False, allow_nan=False).encode()  # or the page of the folder could not hold it
+        plain = [record.get(name) for name in ("id", "error", *MENDED)] + list(record.get("sizes", {}).values())
+        ours = record["format"] == FORMAT and isinstance(record["id"], str)
+        ours = ours and all(each is None or isinstance(each, str | int) for each in plain)
+        ours = ours and all(end in ENDINGS and _is_name(file, end) for end, file in record["files"].items())
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return record if ours else None
+
+
+def _is_name(file: str, end: str) -> bool:
+    return file.endswith(f".{end}") and not any(each in file for each in "/\\\0")
 
 
 def _place(identity: str) -> int:

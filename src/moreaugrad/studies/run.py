@@ -109,7 +109,11 @@ def run_study(
     runner = StudyRunner(study, model, images if isinstance(images, Source) else TensorSource(images))
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    file = ResumableCsv(folder / "rows.csv", (*COLUMNS, *study.metrics, *COSTS), IDENTITY)
+    columns, numbers = (
+        (*COLUMNS, *study.metrics, *COSTS),
+        (*study.metrics, "attack_gradients", "map_gradients", "seconds"),
+    )
+    file = ResumableCsv(folder / "rows.csv", columns, IDENTITY, numbers)
     describe_study(folder / "study.json", runner.describe(name), _describe_run(runner, command), file.path)
     plan = list(runner.plan())
     rows, done = file.resume(runner.identify_rows(*each) for each in plan)

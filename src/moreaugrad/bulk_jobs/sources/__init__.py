@@ -77,7 +77,7 @@ def _open_several(sources: Sequence[str | Path], skip: Path | None) -> BulkSourc
 
 def _open_named(source: str | Path, skip: Path | None) -> BulkSource:
     name, path = str(source), as_path(source)
-    if _FACTORY.fullmatch(name) and not path.exists():
+    if names_code(name):
         return open_factory(name, partial(open_source, skip=skip))
     if path.is_dir():
         return _open_folder(path, skip)
@@ -97,6 +97,11 @@ def _open_folder(folder: Path, skip: Path | None) -> BulkSource:
     if inside and all(each.suffix.lower() == ".tar" and each.is_file() for each in inside):
         return open_shards(inside)
     return open_files([folder], skip)
+
+
+def names_code(source: str) -> bool:
+    """Whether a source is a function of a module rather than a file."""
+    return _FACTORY.fullmatch(source) is not None and not Path(source).exists()
 
 
 def _refuse_packed(name: str) -> None:
