@@ -1,4 +1,4 @@
-"""The target `checkpoints`: damaged and hostile files of weights. No code in one may run, and no claim may be believed."""
+"""The target `checkpoints`: damaged and hostile files of weights. No code in one may run, no claim may be believed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import struct
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -147,12 +147,12 @@ def _odd_tensor(chance: random.Random, tensor: Tensor) -> Any:
     """Another thing in place of a tensor."""
     rows = torch.ones(1)
     every: tuple[Callable[[], Any], ...] = (
-        lambda: chance.choice(VALUES),
+        partial(chance.choice, VALUES),
         lambda: torch.full_like(tensor, chance.choice((float("nan"), float("inf"), -1e38)), dtype=torch.float32),
         lambda: tensor.to(chance.choice((torch.float16, torch.float64, torch.bfloat16, torch.float8_e4m3fn))),
         lambda: tensor.to(chance.choice((torch.int64, torch.uint8, torch.bool, torch.complex64))),
         lambda: tensor[None],
-        lambda: tensor.flatten(),
+        tensor.flatten,
         lambda: torch.zeros(chance.choice(((0,), (1,), (7,), (3, 3)))),
         lambda: tensor.float().to_sparse(),
         lambda: tensor.float().to("meta"),
@@ -175,12 +175,11 @@ def _make_state(chance: random.Random, model: str) -> tuple[str, str, bytes | No
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             state[name] = _odd_tensor(chance, state[name])
-    elif what == "missing":
-        del state[name]
+    elif what in ("missing", "key"):
+        moved = state.pop(name)
+        state |= {chance.choice((1, None, ("a", 1), b"fc", 2.5, True)): moved} if what == "key" else {}
     elif what == "extra":
         state[chance.choice(("x", "", "fc.weight.x", "\0", "é", "\ud800", "a" * 10**5))] = torch.zeros(2)
-    elif what == "key":
-        state[chance.choice((1, None, ("a", 1), b"fc", 2.5, True))] = state.pop(name)
     elif what == "prefix":
         state = {chance.choice(("module.", "model.", "_orig_mod.module.", "x."))[:9] + key: state[key] for key in state}
     whole: Any = state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +50,7 @@ def choose_change(chance: random.Random, template: Template, file: str) -> tuple
         content[: chance.randrange(len(content))],
         chance.choice(template.files),
     )
-    far = chance.choice(("/etc/hostname", "../../beside", ".", "nothing", os.path.join("..", "job", other)))
+    far = chance.choice(("/etc/hostname", "../../beside", ".", "nothing", f"../job/{other}"))
     changes: dict[str, Change] = {
         "spoilt": lambda place: _replace(place / file, spoilt),
         "cut": lambda place: _replace(place / file, some),

@@ -34,13 +34,12 @@ def list_explanations() -> dict[str, mg.Explanation]:
     x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     photo, several = Image.fromarray(COLOUR), cast(Any, (torch.ones(2, 4), torch.ones(2, 3, 5)))
     with torch.random.fork_rng(devices=[]):
-        found = {
+        return {
             "gradient": mg.explain(net, x, "gradient", target=[0, 1]),
             "moreau": mg.explain(net, x, "sparse_moreau", sparsity=0.1, budget=8, preset=None),
             "photo": mg.explain(net, [photo, photo], "moreau", budget=8, preset=None),
             "several inputs": mg.Explanation(map=several, target=torch.tensor([1, 2])),
         }
-    return found
 
 
 def make_explanation_case(chance: random.Random) -> Case:

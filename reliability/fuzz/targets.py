@@ -8,7 +8,7 @@ from types import ModuleType
 
 from reliability.fuzz.case import Case
 
-# name: (module, share of the cases); each module has `make_case(chance)`, and `prepare()` where cases share what takes long to make
+# name: (module, share of the cases); each module has `make_case(chance)`, and may have a `prepare()`
 TARGETS: dict[str, tuple[str, float]] = {
     "images": ("reliability.fuzz.images", 2000),
     "checkpoints": ("reliability.fuzz.checkpoints", 600),

@@ -66,8 +66,8 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
 
 def _resolve(event: str, path: str) -> str:
     """The place that changes."""
-    folder, name = os.path.split(os.path.abspath(path))
-    return os.path.realpath(path) if event in FOLLOWED else os.path.join(os.path.realpath(folder), name)
+    place = Path(path)
+    return os.path.realpath(path) if event in FOLLOWED else str(Path(os.path.realpath(place.parent), place.name))
 
 
 def _is_allowed(whole: str) -> bool:

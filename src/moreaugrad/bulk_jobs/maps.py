@@ -244,8 +244,8 @@ def _read_places(path: Path, group: int, places: Iterable[int]) -> list[BulkRow]
 
 def _name_damaged(path: Path, error: Exception) -> ValueError:
     return ValueError(
-        f"{path} must be as a run wrote it, got what cannot be read ({first_line(error)}); remove the damaged part, and "
-        "the same command makes it again"
+        f"{path} must be as a run wrote it, got what cannot be read ({first_line(error)}); remove the damaged part, "
+        "and the same command makes it again"
     )
 
 
