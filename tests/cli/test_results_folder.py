@@ -160,6 +160,10 @@ def test_a_folder_in_the_place_of_the_lines_is_told(tmp_path):
     (tmp_path / RESULTS).mkdir()
     with pytest.raises(IsADirectoryError, match="got a folder"):
         ResultsFolder(tmp_path)
+    (tmp_path / RESULTS).rmdir()
+    (tmp_path / RESULTS).symlink_to(tmp_path / RESULTS)  # a link to itself
+    with pytest.raises(OSError, match="that can be written"):
+        ResultsFolder(tmp_path)
 
 
 def test_a_line_of_a_later_format_is_not_read(tmp_path):

@@ -58,7 +58,13 @@ class ResultsFolder:
         from moreaugrad.files import refuse_folder
 
         refuse_folder(path / RESULTS)
-        self._lines = (path / RESULTS).open("a+b", buffering=0)
+        try:
+            self._lines = (path / RESULTS).open("a+b", buffering=0)
+        except OSError as error:
+            raise type(error)(
+                f"{path / RESULTS} must be a file that can be written, got one that cannot be opened "
+                f"({error.strerror}); move it away, or name another folder"
+            ) from error
         self._read_to = self._unread = 0
         with self.alone():
             self._finish_last_line()
