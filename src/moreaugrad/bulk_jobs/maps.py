@@ -89,14 +89,15 @@ class BulkMaps(Dataset[BulkRow]):
         """How many rows each file has; a run makes files anew that are not as they must be."""
         wanted = {part.path(self.folder): len(part.rows) for part in parts_of(self.job)}
         found = {path: count_rows(path) for path in self._files}
-        bad = [path.name for path, rows in found.items() if rows != wanted[path]]
+        good = {path: rows for path, rows in found.items() if rows is not None and rows <= wanted[path]}
+        bad = [path.name for path in found if path not in good]
         if bad:
             warnings.warn(
                 f"{self.folder}: {len(bad)} part{'s' * (len(bad) > 1)} damaged or changed ({first_names(bad)}), whose "
                 "images count as not done; the same command makes them again",
                 stacklevel=3,
             )
-        return {path: rows if rows == wanted[path] else None for path, rows in found.items()}
+        return {path: good.get(path) for path in found}
 
     @cached_property
     def view(self) -> CentreCrop | None:
