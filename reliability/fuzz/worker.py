@@ -32,6 +32,7 @@ def main() -> None:
     def tell(**news: object) -> None:
         print(json.dumps(news), file=pipe, flush=True)
 
+    prepare(target)
     tell(ready=True)
     for number in range(first, last):
         tell(begin=number)

@@ -22,6 +22,7 @@ CHANGES = {  # event: which of its arguments are paths that change
     "os.truncate": [0],
     "os.chmod": [0],
 }
+FOLLOWED = ("open", "os.truncate", "os.chmod")  # the others act on a link itself, not on what it leads to
 _watching: dict[str, Any] = {"package": None, "allowed": (), "found": []}
 _hooked: list[bool] = []
 
@@ -55,12 +56,21 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
     else:
         paths = [arguments[i] for i in CHANGES[event]]
     for path in paths:
-        if isinstance(path, str | bytes | os.PathLike) and not _is_allowed(os.fsdecode(path)) and _is_asked():
+        if (
+            isinstance(path, str | bytes | os.PathLike)
+            and not _is_allowed(_resolve(event, os.fsdecode(path)))
+            and _is_asked()
+        ):
             _watching["found"].append(f"{event} {os.fsdecode(path)}")
 
 
-def _is_allowed(path: str) -> bool:
-    whole = os.path.realpath(path)
+def _resolve(event: str, path: str) -> str:
+    """The place that changes."""
+    place = Path(path)
+    return os.path.realpath(path) if event in FOLLOWED else str(Path(os.path.realpath(place.parent), place.name))
+
+
+def _is_allowed(whole: str) -> bool:
     if whole == _watching["case"] or _is_below(whole, [_watching["case"]]):
         return _is_below(whole, _watching["allowed"])
     return _is_below(whole, _watching["usual"]) or "__pycache__" in whole

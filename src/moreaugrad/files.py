@@ -44,6 +44,14 @@ def read_text(path: str | os.PathLike[str], what: str) -> str:
         raise ValueError(f"{what} must be a readable text file, got {str(path)!r}: {error}") from None
 
 
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text says; a ValueError for a text that is none, or is nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -51,7 +59,7 @@ def first_line(error: BaseException) -> str:
 
 def first_names(names: Iterable[object]) -> str:
     """The first three, for a message."""
-    every = list(map(str, names))
+    every = [text if len(text) <= 80 else f"{text[:77]}..." for text in map(str, names)]
     return ", ".join(every[:3]) + (", ..." if len(every) > 3 else "")
 
 
@@ -68,6 +76,14 @@ def find_difference(asked: Mapping[str, Any], known: Mapping[str, Any], at: str 
     return None
 
 
+def refuse_folder(path: Path) -> None:
+    """Raise where a folder lies in the place of a file."""
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"{path} must be a file, got a folder of that name; move it away, or name another place"
+        )
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A handle whose content replaces `path` at the end, or vanishes after an exception.
@@ -78,6 +94,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder of {path} must exist, got {path.parent}; create it first")
     # opened directly, not by tempfile: the result then has the permissions that the user's umask gives
+    refuse_folder(path)
     draft = path.with_name(f".{uuid4().hex}.tmp")
     _drafts.add(draft.name)
     try:
@@ -173,11 +190,14 @@ def pack_npz(handle: BinaryIO, values: Mapping[str, Any]) -> None:
 
 def read_npz(path: Path) -> dict[str, Any]:
     """The values that `write_npz` stored."""
-    with path.open("rb") as handle:  # outside of `try`: a missing file is not a damaged one
+    refuse_folder(path)
+    if not path.exists():  # a missing file is not a damaged one
+        raise FileNotFoundError(f"{path} must be a file written by Explanation.save, got nothing there; check the path")
+    with path.open("rb") as handle:
         try:
             with np.load(handle, allow_pickle=False) as archive:  # every array at once: damage is found here
                 arrays = {name: archive[name] for name in archive.files}
-            meta = json.loads(str(arrays.pop("meta")))
+            meta = parse_json(str(arrays.pop("meta")))
             if meta["format"] != FORMAT:
                 raise ValueError(f"its format is {meta['format']!r}")
             if meta["version"] <= VERSION:

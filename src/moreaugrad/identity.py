@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from hashlib import blake2b, file_digest
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from PIL import Image
 
+from moreaugrad.data.images import MOST_PIXELS
+from moreaugrad.files import first_line
 from moreaugrad.methods.options import describe_options
 from moreaugrad.models.classifier import CentreCrop
 
@@ -41,14 +44,20 @@ def describe_explainer(explainer: Explainer) -> dict[str, Any]:
 
 def read_view(description: str) -> CentreCrop | None:
     """The view that `describe_explainer` tells of, without its model; None for a user's function."""
+    if not description.startswith(f"{CentreCrop.__name__}("):  # a digest
+        return None
     try:
-        call = ast.parse(re.sub(r"<Resampling\.\w+: (\d+)>", r"\1", description), mode="eval").body
-    except SyntaxError:  # a digest
-        return None
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == CentreCrop.__name__):
-        return None
-    values = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-    return CentreCrop(**values | {"filter": Image.Resampling(values["filter"])})
+        call: Any = ast.parse(re.sub(r"<Resampling\.\w+: (\d+)>", r"\1", description), mode="eval").body
+        values = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+        view = CentreCrop(**values | {"filter": Image.Resampling(values["filter"])})
+        whole = all(math.prod(sides) <= MOST_PIXELS for sides in (view.size, view.box))  # a file can claim any size
+        if not (whole and view.apply(Image.new("RGB", (8, 8)))[0].isfinite().all()):
+            raise ValueError("no view of a network is like that")
+    except Exception as error:  # whatever Python or Pillow makes of it
+        raise ValueError(
+            f"a view must be as jobs describe it, got {description!r:.80} ({first_line(error)}); restore it"
+        ) from error
+    return view
 
 
 def _describe_view(model: Classifier) -> str:

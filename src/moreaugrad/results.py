@@ -19,6 +19,7 @@ from moreaugrad.batch import join_rows, relative_error
 from moreaugrad.files import pack_npz, read_npz, with_ending, write_npz
 from moreaugrad.model.statistics import REPORTED, read_statistic
 from moreaugrad.source import InputSource
+from moreaugrad.stored import find_fault
 from moreaugrad.types import Counts, Flags, Images, PerImage, Target
 
 if TYPE_CHECKING:
@@ -218,7 +219,10 @@ class Explanation:
             torch.Size([1, 3, 8, 8])
         """
         found = Path(path)
-        values = read_npz(found if found.is_file() else with_ending(path, ".npz"))
+        file = found if found.is_file() else with_ending(path, ".npz")
+        values = read_npz(file)
+        if fault := find_fault(values):
+            raise ValueError(f"{file} must be as Explanation.save wrote it, got {fault}; write it again")
         inputs = values.pop("source_inputs", None)
         source = None if inputs is None else InputSource.restore(values["source"], inputs)
         return cls(**values | {"source": source})

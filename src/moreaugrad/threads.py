@@ -37,7 +37,7 @@ class OwnHook:
 
 
 @contextmanager
-def ignore_warnings(category: type[Warning], message: str = "") -> Iterator[None]:
+def ignore_warnings(category: type[Warning], message: str = "", module: str = "") -> Iterator[None]:
     """Leaves out warnings of a kind, whatever other threads do with the filters at the same time.
 
     `warnings.catch_warnings` puts back the list that it found: of two threads that overlap, the second puts back that
@@ -46,13 +46,15 @@ def ignore_warnings(category: type[Warning], message: str = "") -> Iterator[None
     Args:
         category: the kind.
         message: a pattern for how they begin. Other threads miss those that match, too.
+        module: a pattern for the name of the module whose line warns.
     """
     if getattr(sys.flags, "context_aware_warnings", False):  # of Python 3.14: threads have lists of their own
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message, category)
+            warnings.filterwarnings("ignore", message, category, module)
             yield
         return
-    entry = ("ignore", re.compile(message, re.IGNORECASE) if message else None, category, None, 0)
+    patterns = re.compile(message, re.IGNORECASE) if message else None, re.compile(module) if module else None
+    entry = ("ignore", patterns[0], category, patterns[1], 0)
     filters: list[Any] = warnings.filters  # type: ignore[assignment]
     filters.insert(0, entry)
     try:

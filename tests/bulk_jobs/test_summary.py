@@ -1,6 +1,7 @@
 """What rows tell together, by hand."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from bulk_folder import make_row, write_job
 
@@ -24,6 +25,13 @@ def test_every_image_is_in_a_bar_and_far_ones_do_not_flatten_the_rest(tmp_path):
 
 def test_a_number_that_no_image_has_is_left_out(tmp_path):
     assert summary.describe_numbers(facts(tmp_path, "relative_error", [None, None]), "relative_error") is None
+
+
+def test_numbers_that_are_not_finite_do_not_count():
+    """Our parts hold none, but others can be put in their place."""
+    table = pa.table({"score": [1.0, float("nan"), 3.0, float("inf"), None]})
+    found = summary.describe_numbers(table, "score")
+    assert (found.count, found.span, sum(found.bars)) == (2, (1, 3), 2)
 
 
 def test_one_value_for_all_is_no_failure(tmp_path):

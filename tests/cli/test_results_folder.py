@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from moreaugrad import locks
+from moreaugrad.cli.index_page import write_index
 from moreaugrad.cli.results_folder import BUSY, DONE, FORMAT, MINE, RESULTS, ResultsFolder, identify
 
 ONE, TWO = identify({"file": "a.png"}), identify({"file": "b.png"})
@@ -152,6 +153,54 @@ def test_a_line_of_other_types_counts_as_none(tmp_path, wrong):
     (tmp_path / RESULTS).write_text(json.dumps(line | wrong) + "\n")
     with pytest.warns(UserWarning, match="1 line cut off"), ResultsFolder(tmp_path) as folder:
         assert folder.claim(ONE, FILES) == MINE
+
+
+EDITS = {
+    "a file above": {"files": {"png": "../secret.png"}},
+    "a file elsewhere": {"files": {"png": "/secret.png"}},
+    "a file of another kind": {"files": {"html": "index.html"}},
+    "an ending that differs": {"files": {"png": "results.jsonl"}},
+    "no name": {"files": {"png": None}},
+    "an id that is none": {"id": ["a"]},
+    "sizes that are none": {"sizes": {"a.png": []}},
+    "an error that is no text": {"error": {}},
+    "a method in a list": {"method": ["a"]},
+    "NaN": {"score": float("nan")},
+    "no text": {"label": "\ud800"},
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
+def test_a_line_that_no_run_has_written_moves_and_shows_no_file(tmp_path, edit):
+    """A draft beside it would take the place of the file that the line names."""
+    (path := tmp_path / "maps").mkdir()
+    with ResultsFolder(path) as folder:
+        folder.store(ONE, "a", {}, FILES)
+    (line,) = lines(path)
+    (path / RESULTS).write_text(json.dumps(line | edit) + "\n")
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    for draft in (".index.html.tmp", ".results.jsonl.tmp"):
+        (path / draft).write_bytes(b"evil")
+    before = (path / RESULTS).read_bytes()
+    with pytest.warns(UserWarning, match="1 line cut off"):
+        folder = ResultsFolder(path)
+    with folder:
+        assert folder.find_done([ONE], ["png"]) == set()
+        assert folder.records == {}
+        assert write_index(folder) is not None
+    assert (path / RESULTS).read_bytes() == before
+    assert (path / "index.html").read_bytes() != b"evil"
+    assert (tmp_path / "secret.png").read_bytes() == b"secret"
+
+
+def test_a_folder_in_the_place_of_the_lines_is_told(tmp_path):
+    (tmp_path / RESULTS).mkdir()
+    with pytest.raises(IsADirectoryError, match="got a folder"):
+        ResultsFolder(tmp_path)
+    (tmp_path / RESULTS).rmdir()
+    (tmp_path / RESULTS).symlink_to(tmp_path / RESULTS)  # a link to itself
+    with pytest.raises(OSError, match="that can be written"):
+        ResultsFolder(tmp_path)
 
 
 def test_a_line_of_a_later_format_is_not_read(tmp_path):

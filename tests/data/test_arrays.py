@@ -40,7 +40,12 @@ def test_bad_files(tmp_path):
     (tmp_path / "junk.npz").write_bytes(b"junk")
     (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 and no more")
     np.save(tmp_path / "one.npy", np.zeros(3))
-    for name in ("junk.npz", "cut.npz", "one.npy"):
+    save_arrays(tmp_path / "whole.npz")
+    np.savez_compressed(tmp_path / "flipped.npz", **np.load(tmp_path / "whole.npz"))
+    content = bytearray((tmp_path / "flipped.npz").read_bytes())
+    content[50:90] = b"\xff" * 40  # where zlib begins
+    (tmp_path / "flipped.npz").write_bytes(content)
+    for name in ("junk.npz", "cut.npz", "one.npy", "flipped.npz"):
         with pytest.raises(ValueError, match="data must"):
             read_cifar10(tmp_path / name)
 

@@ -1,13 +1,17 @@
 """Files of every kind come in as upright 8-bit RGB; bad ones are named."""
 
 import struct
+import warnings
 import zlib
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from moreaugrad.data.decoders import silence_decoders
+from moreaugrad.data.frames import count_frames
 from moreaugrad.data.images import read_image
 
 RAMP = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8) * 5  # 0, 5, ..., 235
@@ -168,3 +172,60 @@ def test_a_picture_that_was_closed_is_refused():
     picture.close()
     with pytest.raises(ValueError, match="must be readable, got a closed"):
         read_image(picture)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_dark_picture_of_sixteen_bits_stays_dark_in_either_order_of_bytes(tmp_path, order):
+    deep = (np.arange(48).reshape(6, 8) * 5).astype(f"{order}u2")  # at most 235 of 65535
+    assert (saved(tmp_path, Image.fromarray(deep), "deep.tif")[..., 0] == np.rint(deep / 257)).all()
+    assert (np.asarray(read_image(deep))[..., 0] == np.rint(deep / 257)).all()
+
+
+@pytest.mark.parametrize(
+    "notes", [b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM", b"junk", b"Exif\0\0II*\0\x08\0\0\0\x09\0"]
+)
+def test_damaged_notes_leave_the_pixels(tmp_path, notes):
+    assert (saved(tmp_path, Image.fromarray(COLOURS), exif=notes, icc_profile=b"junk") == COLOURS).all()
+
+
+def store(kind: str, **how: object) -> bytes:
+    Image.fromarray(COLOURS).save(handle := BytesIO(), kind, **how)
+    return handle.getvalue()
+
+
+UNREADABLE = {  # errors of Pillow's that are ValueErrors themselves, and those of other kinds
+    "a cut header": ("a.ppm", b"P6 8"),
+    "too few numbers": ("a.pgm", b"P2 2 2 255 1 2"),
+    "a cut table": ("a.tif", store("tiff")[:-20]),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_errors_of_decoders_are_told_in_our_words_and_without_their_warnings(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(ValueError, match="must be an image file, got one that is truncated or damaged"):
+            read_image(path)
+        assert count_frames(path) == 1
+    assert told == []
+
+
+def test_a_pil_image_without_pixels():
+    with pytest.raises(ValueError, match="0 x 3"):
+        read_image(Image.new("RGB", (0, 3)))
+
+
+def test_threads_that_read_leave_the_warning_filters_as_they_were():
+    """Whichever thread comes first and leaves last."""
+    before = list(warnings.filters)
+    for order in ((0, 1), (1, 0)):
+        readers = [silence_decoders(), silence_decoders()]
+        for reader in readers:
+            reader.__enter__()
+        readers[order[0]].__exit__(None, None, None)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.warn_explicit("of a decoder", UserWarning, "x.py", 1, module="PIL.Image")
+        readers[order[1]].__exit__(None, None, None)
+        assert (told, warnings.filters) == ([], before)

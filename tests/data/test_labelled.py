@@ -57,9 +57,11 @@ def test_photos(tmp_path):
         ([("a.jpg", "n1", -1, "x")], "file,wnid,class_index,name", "got '-1'"),
         ([("a.jpg", "n1", 1.5, "x")], "file,wnid,class_index,name", "got '1.5'"),
         ([("a.jpg", "n1", "", "x")], "file,wnid,class_index,name", "must have a file and a class_index.* in line 2"),
+        ([("a.jpg", "n1", "9" * 5000, "x")], "file,wnid,class_index,name", "got '999"),
+        ([("a.jpg", "n1", 3, "x" * 200_000)], "file,wnid,class_index,name", "must be in CSV"),
         ([("a.jpg", "n1", 3, "x"), ("b.jpg", "n2", 3, "y")], "file,wnid,class_index,name", "one name, got 'x' and 'y'"),
     ],
-    ids=["empty", "columns", "missing", "too large", "negative", "fraction", "hole", "two names"],
+    ids=["empty", "columns", "missing", "too large", "negative", "fraction", "hole", "endless", "long", "two names"],
 )
 def test_bad_tables(tmp_path, rows, header, words):
     with pytest.raises(ValueError, match=words):

@@ -113,3 +113,26 @@ def test_results_are_not_taken_for_images_but_images_below_them_are(tmp_path):
     assert find_images([tmp_path]) == [tmp_path / "b.png"]
     below = tmp_path / "maps" / "photos"
     assert find_images([below], skip=tmp_path / "maps") == [below / "a.png"]
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + ".png", "a/" * 3000, "no\0thing.png"])
+def test_names_that_no_file_can_have_are_not_there(name):
+    (found,) = find_images([name])
+    assert "nothing there" in find_fault(found)
+    assert find_images(["?" * 300]) == [Path("?" * 300)]
+
+
+def test_patterns_of_any_depth_follow_no_link_to_a_folder(tmp_path):
+    """Two links that lead back to where they lie would be followed along every path of forty of them."""
+    for name in ("a.png", "sub/b.png", "sub/deep/c.png", "sub/.hidden/d.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for name in ("again", "up"):
+        (tmp_path / "sub" / name).symlink_to(tmp_path)
+
+    def find(pattern):
+        return [path.relative_to(tmp_path).as_posix() for path in find_images([f"{tmp_path}/{pattern}"])]
+
+    assert find("**/*.png") == ["a.png", "sub/b.png", "sub/deep/c.png"]
+    assert find("**/**/c.png") == find("**/sub/**/c.png") == find("sub/**/c.png") == ["sub/deep/c.png"]
+    assert find("s*/**/[bc].png") == ["sub/b.png", "sub/deep/c.png"]

@@ -271,6 +271,15 @@ def test_what_is_no_row_of_the_plan_is_dropped(finished, tmp_path, junk):
 
 
 @pytest.mark.usefixtures("_undrawn")
+@pytest.mark.parametrize("column", ["normalised_distance", "seconds", "attack_gradients"])
+def test_a_row_with_text_in_place_of_a_number_is_measured_again(finished, tmp_path, column):
+    text = cells_of(finished, 20).splitlines()
+    cells = text[-1].split(",")
+    cells[text[0].split(",").index(column)] = "text"
+    resume(finished, tmp_path, "\n".join([*text[:-1], ",".join(cells), ""]))
+
+
+@pytest.mark.usefixtures("_undrawn")
 def test_an_interrupted_study_keeps_its_cells_and_a_table_comes_at_the_end(tmp_path, finished, monkeypatch):
     plain = ResumableCsv.append
     calls = []
@@ -338,7 +347,13 @@ def test_foreign_files_are_refused(tmp_path):
     (tmp_path / "study.json").write_text("[]")
     with pytest.raises(ValueError, match="must describe a study"):
         run_study(small(), Counted(), X, tmp_path)
+    (tmp_path / "study.json").write_text("[" * 10**5)
+    with pytest.raises(ValueError, match="must describe a study"):
+        run_study(small(), Counted(), X, tmp_path)
     assert (tmp_path / "rows.csv").read_text() == "mine,yours\n1,2\n"
+    (tmp_path / "other" / "rows.csv").mkdir(parents=True)
+    with pytest.raises(IsADirectoryError, match="got a folder"):
+        run_study(small(), Counted(), X, tmp_path / "other")
 
 
 def test_study_json_says_how_it_was_made(finished):

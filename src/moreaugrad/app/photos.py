@@ -18,8 +18,8 @@ from typing import TypeVar
 from PIL import Image, UnidentifiedImageError
 
 from moreaugrad.app.refusal import Refusal
+from moreaugrad.data.decoders import silence_decoders
 from moreaugrad.data.images import read_image
-from moreaugrad.threads import ignore_warnings
 
 MOST_BYTES, MOST_PIXELS = 20_000_000, 40_000_000  # of one photo
 MOST_LONG = 100  # times as long as short: a network's view of a longer one may be huge
@@ -55,8 +55,7 @@ def decode(data: bytes) -> Image.Image:
     must = f"a photo must be a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
     small = f"a photo must have at most {MOST_PIXELS // 10**6} megapixels, got"
     try:
-        # of decoders, for developers
-        with ignore_warnings(Warning), Image.open(BytesIO(data), formats=FORMATS) as image:
+        with silence_decoders(), Image.open(BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise Refusal(422, f"{small} {image.width} x {image.height}; make it smaller")
             if max(image.size) > MOST_LONG * min(image.size):

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moreaugrad.files import find_difference, replacing
+from moreaugrad.files import find_difference, parse_json, replacing
 from moreaugrad.locks import hold
 
 JOB, LOCK = "job.json", ".lock"
 FORMAT = "moreaugrad.bulk"
+MOST_PARTS = 10**6  # a job.json can claim any number of images
+NEEDED = {"source": dict, "model": str, "method": str, "options": dict, "part_size": int, "view": str}
 VERSION = 1  # raise it when an older reader would misread the folder
 
 
@@ -30,6 +32,10 @@ class Part:
 
 def split_parts(images: int, size: int) -> list[Part]:
     """All parts of a job."""
+    if images > MOST_PARTS * size:
+        raise ValueError(
+            f"a job must have at most {MOST_PARTS:,} parts, got {images} images by {size}; raise part_size"
+        )
     starts = range(0, images, size)
     return [Part(number, range(start, min(start + size, images))) for number, start in enumerate(starts)]
 
@@ -46,11 +52,12 @@ def read_job(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{str(folder)!r} must hold a job of `moreaugrad bulk`, got no {JOB} there; check the path")
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
         ours, version = found["format"] == FORMAT, int(found["version"])
         if ours and version <= VERSION:
+            _check_job(found)
             parts_of(found)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         ours, reason = False, f" ({type(error).__name__}: {error})"
     else:
         reason = ""
@@ -64,6 +71,25 @@ def read_job(folder: Path) -> dict[str, Any]:
             f"{path} must have version {VERSION} or lower, got {version}: a newer moreaugrad wrote it; upgrade this one"
         )
     return found
+
+
+def _check_job(found: Mapping[str, Any]) -> None:
+    """Raise where job.json lacks what its readers ask for."""
+    configuration, runs = found["configuration"], found["runs"]
+    for name, kind in NEEDED.items():
+        value = configuration.get(name, "" if name == "view" else None)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(f"{name} is {value!r:.80}")
+    images = configuration["source"]["images"]
+    if not isinstance(images, int) or min(images, configuration["part_size"]) < 1:
+        raise ValueError(f"{images!r:.80} images in parts of {configuration['part_size']}")
+    if lacking := {"target", "seed"} - configuration.keys():
+        raise ValueError(f"without {', '.join(lacking)}")
+    for run in runs:
+        if not {"began", "device"} <= run.keys() or not isinstance(run["versions"], dict):
+            raise ValueError(f"a run is {run!r:.80}")
+    if not isinstance(runs, list):
+        raise ValueError(f"runs is {runs!r:.80}")
 
 
 def join_job(folder: Path, configuration: Mapping[str, Any], run: Mapping[str, Any]) -> list[Any]:

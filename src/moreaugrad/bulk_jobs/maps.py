@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +23,7 @@ from torch.utils.data import Dataset
 
 from moreaugrad.bulk_jobs.folder import JOB, parts_of, read_job
 from moreaugrad.bulk_jobs.parts import FACTS, GROUP, SCHEMA, BulkRow, Values, count_rows, read_row
+from moreaugrad.files import first_line, first_names
 from moreaugrad.identity import read_view
 from moreaugrad.models.classifier import CentreCrop
 from moreaugrad.registry import unknown
@@ -63,7 +65,7 @@ class BulkMaps(Dataset[BulkRow]):
     Attributes:
         folder: where they are.
         job: what job.json says: the source, the model, the method with its options, and the runs.
-        parts: the files that were there when it was opened.
+        parts: the files that are whole, and were there when it was opened.
 
     Example:
         >>> maps = mg.bulk(net, [photo], "maps", "gradient", run=mg.RunOptions(engine="serial"))
@@ -75,7 +77,27 @@ class BulkMaps(Dataset[BulkRow]):
         self.folder = Path(folder)
         self.job = read_job(self.folder)
         paths = [part.path(self.folder) for part in parts_of(self.job)]
-        self.parts = [path for path in paths if path.is_file()]
+        self._files = [path for path in paths if path.is_file()]
+
+    @cached_property
+    def parts(self) -> list[Path]:
+        """The files that are whole, and were there when the job was opened."""
+        return [path for path, rows in self._rows.items() if rows is not None]
+
+    @cached_property
+    def _rows(self) -> dict[Path, int | None]:
+        """How many rows each file has; a run makes files anew that are not as they must be."""
+        wanted = {part.path(self.folder): len(part.rows) for part in parts_of(self.job)}
+        found = {path: count_rows(path) for path in self._files}
+        good = {path: rows for path, rows in found.items() if rows is not None and rows <= wanted[path]}
+        bad = [path.name for path in found if path not in good]
+        if bad:
+            warnings.warn(
+                f"{self.folder}: {len(bad)} part{'s' * (len(bad) > 1)} damaged or changed ({first_names(bad)}), whose "
+                "images count as not done; the same command makes them again",
+                stacklevel=3,
+            )
+        return {path: good.get(path) for path in found}
 
     @cached_property
     def view(self) -> CentreCrop | None:
@@ -98,7 +120,12 @@ class BulkMaps(Dataset[BulkRow]):
         if not self.parts:
             return SCHEMA.empty_table().select(list(FACTS))
         files = [str(path) for path in self.parts]
-        return ds.dataset(files, SCHEMA).to_table(columns=list(FACTS))
+        try:
+            found = ds.dataset(files, SCHEMA).to_table(columns=list(FACTS))
+            found.validate(full=True)  # as that texts are UTF-8
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise _name_damaged(self.folder, error) from error
+        return found
 
     @cached_property
     def keys(self) -> list[str]:
@@ -164,11 +191,10 @@ class BulkMaps(Dataset[BulkRow]):
             The rows, one after the other.
         """
         for path, within in groupby(map(self._locate, places), itemgetter(0)):
-            with pq.ParquetFile(path) as file:
-                for group, numbers in groupby((number for _, number in within), lambda number: number // GROUP):
-                    table = file.read_row_group(group, SCHEMA.names)
-                    for number in numbers:
-                        yield replace(read_row(table, number - group * GROUP), view=self.view)
+            numbers = [number for _, number in within]
+            for group, some in groupby(numbers, lambda number: number // GROUP):
+                places = [number - group * GROUP for number in some]
+                yield from (replace(row, view=self.view) for row in _read_places(path, group, places))
 
     def __len__(self) -> int:
         return int(self.facts.num_rows)
@@ -194,7 +220,7 @@ class BulkMaps(Dataset[BulkRow]):
     @cached_property
     def _starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The place of the first row of each part, and behind the last."""
-        lengths = [count_rows(path) or 0 for path in self.parts]
+        lengths = [self._rows[path] or 0 for path in self.parts]
         return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
     def _find(self, key: str) -> int:
@@ -205,6 +231,23 @@ class BulkMaps(Dataset[BulkRow]):
     def _locate(self, place: int) -> tuple[Path, int]:
         part = int(np.searchsorted(self._starts, place, "right")) - 1
         return self.parts[part], place - int(self._starts[part])
+
+
+def _read_places(path: Path, group: int, places: Iterable[int]) -> list[BulkRow]:
+    """Some rows of a group of a part."""
+    try:
+        with pq.ParquetFile(path) as file:
+            table = file.read_row_group(group, SCHEMA.names)
+        return [read_row(table, place) for place in places]
+    except Exception as error:  # whatever damage makes Arrow raise
+        raise _name_damaged(path, error) from error
+
+
+def _name_damaged(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"{path} must be as a run wrote it, got what cannot be read ({first_line(error)}); remove the damaged part, "
+        "and the same command makes it again"
+    )
 
 
 def open_maps(folder: str | PathLike[str]) -> BulkMaps:

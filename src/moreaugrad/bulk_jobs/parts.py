@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from moreaugrad.data.images import read_image
-from moreaugrad.files import replacing
+from moreaugrad.files import first_line, replacing
 from moreaugrad.models.classifier import CentreCrop
 from moreaugrad.results import Explanation
 from moreaugrad.source import InputSource, Photo
 
 GROUP = 16  # rows read together to get one of them
 SPARSE = 0.5  # a map with a smaller share of entries is stored as those
+MOST_ENTRIES = 2**27  # of a map: a damaged file can claim any shape
 _TINIEST = np.float16(2**-24)  # the smallest number of float16
 _LEAST = 2.0**-100  # a map whose largest entry is smaller is stored exactly: its smallest would vanish
 
@@ -193,7 +194,16 @@ def pack_map(values: Values | None, half: bool = False) -> dict[str, Any]:
 
 
 def unpack_map(shape: Sequence[int], index: Any, value: Any, scale: float | None) -> Values:
-    """The map that `pack_map` took apart."""
+    """The map that `pack_map` took apart; a ValueError where the parts make none."""
+    entries = math.prod(shape) if shape and min(shape) > 0 else 0
+    if not 0 < entries <= MOST_ENTRIES:
+        raise ValueError(f"a map must have 1 to {MOST_ENTRIES:,} entries, got the shape {shape}")
+    if len(value) != (entries if index is None else len(index)):
+        raise ValueError(f"a map of shape {shape} must have a value for each place, got {len(value)}")
+    if index is not None and len(index) and not 0 <= min(index) <= max(index) < entries:
+        raise ValueError(f"the places of a map must lie in its shape {shape}, got {min(index)} to {max(index)}")
+    if not np.isfinite(scale or 1) or not np.isfinite(np.asarray(value, np.float32)).all():
+        raise ValueError("a map must be finite, got NaN or infinity")
     kept: Values = np.asarray(value, np.float32) * np.float32(scale or 1)
     if index is None:
         return kept.reshape(shape)
@@ -231,15 +241,25 @@ def count_rows(path: Path) -> int | None:
     """How many rows a part has, by its last bytes; None where it is not a whole part of ours."""
     try:
         about = pq.read_metadata(path)
-    except (OSError, pa.ArrowException):
+        found = about.schema.to_arrow_schema()
+    except Exception:  # whatever damage makes Arrow raise
         return None
-    return about.num_rows if about.schema.to_arrow_schema().names == SCHEMA.names else None
+    ours = found.names == SCHEMA.names and all(
+        found.field(name).type in (kind, getattr(kind, "storage_type", kind)) for name, kind in FACTS.items()
+    )
+    return about.num_rows if ours else None
 
 
 def count_errors(path: Path) -> int:
     """How many images of a part have an error."""
-    with pq.ParquetFile(path) as file:
-        errors = file.read(["error"]).column("error")
+    try:
+        with pq.ParquetFile(path) as file:
+            errors = file.read(["error"]).column("error")
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise ValueError(
+            f"{path} must be a whole part, got what cannot be read ({first_line(error)}); remove it, and the same "
+            "command makes it again"
+        ) from error
     return len(errors) - int(errors.null_count)
 
 

@@ -75,6 +75,7 @@ class Failure:
 def describe_numbers(facts: pa.Table, name: str) -> Distribution | None:
     """How a column is distributed; None where no image has it."""
     values: NDArray[np.float64] = facts.column(name).drop_null().to_numpy().astype(np.float64)
+    values = values[np.isfinite(values)]  # parts that others have written may hold NaN
     if not len(values):
         return None
     quantiles = dict(zip(QUANTILES, np.quantile(values, list(QUANTILES.values())).tolist(), strict=True))

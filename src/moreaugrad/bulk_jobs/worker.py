@@ -217,6 +217,8 @@ class Worker:
         (facts,) = one.facts()
         for name in ("score", "eta", "kept", "relative_error", "converged", "gradients"):
             shared[name] = facts[name]
+        if not facts["finite"]:
+            return BulkRow(**shared, error="the map must be finite, got NaN or infinity; look at the model's gradient")
         values = one.map[0].float().numpy()
         return BulkRow(
             **shared, target=record.target, label=record.label, seed=one.seed, seconds=record.seconds, map=values

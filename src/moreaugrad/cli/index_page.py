@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from moreaugrad.cli.results_folder import Record, ResultsFolder
+from moreaugrad.cli.results_folder import MENDED, Record, ResultsFolder
 
 INDEX = "index.html"
 SIDE = 144  # pixels of a tile in a thumbnail; a multiple of 16, so that JPEG mixes no colours of two tiles
@@ -55,13 +55,15 @@ def write_index(folder: ResultsFolder) -> Path | None:
 
 def _read_thumbnails(path: Path) -> dict[str, dict[str, str]] | None:
     """By id, from the page of an earlier run; None from a page of someone else."""
+    from moreaugrad.files import parse_json
+
     if not path.is_file():
         return {}
     page = path.read_text(encoding="utf-8", errors="replace")
     if 'content="moreaugrad explain"' not in page:
         return None
     try:
-        entries = json.loads(page.partition(_START)[2].partition(_END)[0])
+        entries = parse_json(page.partition(_START)[2].partition(_END)[0])
         return {each["id"]: {"thumbnail": each["thumbnail"]} for each in entries if "thumbnail" in each}
     except (ValueError, TypeError, KeyError):  # edited, or of another version
         return {}
@@ -69,8 +71,7 @@ def _read_thumbnails(path: Path) -> dict[str, dict[str, str]] | None:
 
 def _drop_mended(records: Mapping[str, Record]) -> dict[str, Record]:
     """Without failures of files that the same method has explained since, as after fetching them again."""
-    names = ("file", "frame", "rank", "method", "model")
-    last = set({tuple(record.get(name) for name in names): key for key, record in records.items()}.values())
+    last = set({tuple(record.get(name) for name in MENDED): key for key, record in records.items()}.values())
     return {key: record for key, record in records.items() if "error" not in record or key in last}
 
 
@@ -85,14 +86,16 @@ def _make_thumbnail(path: Path) -> dict[str, str]:
     """Input and overlay beside each other, or the whole picture where it does not say where they are."""
     from PIL import Image
 
+    from moreaugrad.data.decoders import silence_decoders
+    from moreaugrad.files import parse_json
     from moreaugrad.plotting.display import TILES
 
     try:
-        with Image.open(path) as picture:
-            known: dict[str, Any] = json.loads(picture.info.get(TILES, "{}"))
+        with silence_decoders(), Image.open(path) as picture:
+            known: dict[str, Any] = parse_json(picture.info.get(TILES, "{}"))
             boxes = [known[name] for name in SHOWN if name in known] or [(0, 0, *picture.size)]
             tiles = [picture.convert("RGB").resize((SIDE, _height(box)), box=box) for box in boxes]
-    except (OSError, ValueError, TypeError):  # vanished, or replaced
+    except Exception:  # vanished, or replaced by whatever makes Pillow raise
         return {}
     sheet = Image.new("RGB", (SIDE * len(tiles), tiles[0].height))
     for place, tile in enumerate(tiles):

@@ -32,6 +32,8 @@ MINE, BUSY, DONE = "mine", "busy", "done"
 _FOLDER_LOCK, _FIRST_LOCK, _LOCKS = 2**30, 2**30 + 1, 2**29  # places of the locks: below 2**31, as Windows needs
 _LONGEST = 200  # bytes of a file name before its ending and number; systems take 255
 
+MENDED = ("file", "frame", "rank", "method", "model")  # what a failure and the result after it have in common
+
 Record: TypeAlias = dict[str, Any]  # one line
 
 
@@ -53,7 +55,16 @@ class ResultsFolder:
         self._names: dict[str, str] = {}  # of the files of an id, without number and ending
         self._owners: dict[str, str] = {}  # the id that a name belongs to
         # The only handle: POSIX drops every lock of a process when it closes any handle of the file.
-        self._lines = (path / RESULTS).open("a+b", buffering=0)
+        from moreaugrad.files import refuse_folder
+
+        refuse_folder(path / RESULTS)
+        try:
+            self._lines = (path / RESULTS).open("a+b", buffering=0)
+        except OSError as error:
+            raise type(error)(
+                f"{path / RESULTS} must be a file that can be written, got one that cannot be opened "
+                f"({error.strerror}); move it away, or name another folder"
+            ) from error
         self._read_to = self._unread = 0
         with self.alone():
             self._finish_last_line()
@@ -154,7 +165,7 @@ class ResultsFolder:
             if record is None:
                 self._unread += bool(line.strip())
                 continue
-            identity = record["id"]
+            identity: str = record["id"]
             self.records[identity] = record
             for end, file in record["files"].items():
                 name = file.removesuffix(f".{end}")
@@ -197,19 +208,24 @@ class ResultsFolder:
 
 
 def _read_line(line: bytes) -> Record | None:
-    """What `store` wrote; None for anything else, as a line that names files of other folders, which are not ours."""
+    """A line as a process of ours writes it, or None. No file that it names can lie in another folder."""
+    from moreaugrad.files import parse_json
+
     try:
-        record: Record = json.loads(line)
-        files, sizes = record["files"], record.get("sizes", {})
-        known = record["format"] == FORMAT and isinstance(record["id"], str) and isinstance(sizes, dict)
-        return record if known and all(map(_is_name, files.values())) else None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        record: Record = parse_json(line)
+        json.dumps(record, ensure_ascii=False, allow_nan=False).encode()  # or the page of the folder could not hold it
+        plain = [record.get(name) for name in ("id", "error", *MENDED)] + list(record.get("sizes", {}).values())
+        ours = record["format"] == FORMAT and isinstance(record["id"], str)
+        ours = ours and all(each is None or isinstance(each, str | int) for each in plain)
+        ours = ours and all(end in ENDINGS and _is_name(file, end) for end, file in record["files"].items())
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
+    return record if ours else None
 
 
-def _is_name(file: object) -> bool:
+def _is_name(file: str, end: str) -> bool:
     """Whether a text names a file of the folder itself, and none elsewhere."""
-    return isinstance(file, str) and Path(file).name == file and file not in ("", "..") and "\0" not in file
+    return file.endswith(f".{end}") and not any(each in file for each in "/\\\0")
 
 
 def _place(identity: str) -> int:

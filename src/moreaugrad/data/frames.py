@@ -13,6 +13,7 @@ from typing import Any
 
 from PIL import Image
 
+from moreaugrad.data.decoders import silence_decoders
 from moreaugrad.data.sources import HEIF, STDIN, VIDEO, Frame, ImageSource, find_fault, find_images
 
 log = logging.getLogger("moreaugrad")
@@ -46,7 +47,7 @@ def count_frames(path: Path) -> int:
     with suppress(Exception):  # decoders raise anything; reading the file says what is wrong
         if path.suffix.lower() in VIDEO:
             return max(1, _count_video(path))
-        with _open_still(path) as image:
+        with silence_decoders(), _open_still(path) as image:
             return _count_still(image)
     return 1
 

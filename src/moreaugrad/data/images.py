@@ -13,12 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from moreaugrad.data.decoders import silence_decoders
 from moreaugrad.data.frames import open_picture
 from moreaugrad.data.sources import STDIN, Frame, ImageSource, as_path, find_fault
-from moreaugrad.threads import ignore_warnings
+from moreaugrad.files import first_line
 
 MOST_PIXELS = 100_000_000  # a file of a few kilobytes can claim to hold gigabytes
 ROWS = 256  # that are converted at once
+
+
+class UnreadableImageError(ValueError):
+    """What is wrong with a picture, in our words rather than a decoder's."""
 
 
 def read_image(source: Any) -> Image.Image:
@@ -35,11 +40,19 @@ def read_image(source: Any) -> Image.Image:
             f"an image must be a path, a PIL image or a numpy array, got {type(source).__name__}; "
             "a tensor must be preprocessed already: pass it to a method's explain()"
         )
+    if not source.width * source.height:
+        raise ValueError(f"a PIL image must have pixels, got {source.width} x {source.height}; leave it out")
     try:
-        source.load()
-    except (OSError, SyntaxError, ValueError) as error:  # opened, but not read before; or closed
-        raise ValueError(f"a PIL image must be readable, got a closed, truncated or damaged one ({error})") from error
-    return _upright_rgb(source)
+        source.load()  # opened, but not read before; or closed
+        with silence_decoders():
+            return _upright_rgb(source)
+    except UnreadableImageError:
+        raise
+    except Exception as error:
+        raise UnreadableImageError(
+            "a PIL image must be readable, got a closed, truncated or damaged one "
+            f"({first_line(error)}); convert it to RGB"
+        ) from error
 
 
 def _read_file(source: ImageSource) -> Image.Image:
@@ -49,26 +62,31 @@ def _read_file(source: ImageSource) -> Image.Image:
     must = f"{'standard input' if path == STDIN else repr(str(path))} must be an image file"
     limit = f"{must} of at most {MOST_PIXELS // 10**6} megapixels, got"
     try:
-        # the limit below is ours
-        with ignore_warnings(Image.DecompressionBombWarning), open_picture(path, index) as image:
+        with silence_decoders(), open_picture(path, index) as image:
             if image.width * image.height > MOST_PIXELS:
-                raise ValueError(f"{limit} {image.width} x {image.height}; make it smaller")
+                raise UnreadableImageError(f"{limit} {image.width} x {image.height}; make it smaller")
             image.load()
             return _upright_rgb(image, path)
     except UnidentifiedImageError:
-        raise ValueError(f"{must}, got a file of another kind; convert it to PNG or JPEG") from None
+        raise UnreadableImageError(f"{must}, got a file of another kind; convert it to PNG or JPEG") from None
     except Image.DecompressionBombError:
-        raise ValueError(f"{limit} more; make it smaller") from None
-    except ValueError:
+        raise UnreadableImageError(f"{limit} more; make it smaller") from None
+    except UnreadableImageError:
         raise
-    except Exception as error:  # decoders raise OSError, SyntaxError, EOFError, struct.error, zlib.error, ...
-        raise ValueError(f"{must}, got one that is truncated or damaged ({error}); fetch it again") from error
+    except Exception as error:  # decoders raise OSError, ValueError, SyntaxError, struct.error, zlib.error, ...
+        if isinstance(error, OSError) and error.errno is not None:  # the system's word, not a decoder's
+            raise UnreadableImageError(
+                f"{must} that can be opened, got one that cannot ({error.strerror}); check its permissions"
+            ) from error
+        raise UnreadableImageError(
+            f"{must}, got one that is truncated or damaged ({first_line(error)}); fetch it again, or convert it to PNG"
+        ) from error
 
 
 def _upright_rgb(image: Image.Image, name: object = None) -> Image.Image:
     """Rotated as its EXIF data say, alpha over white, grey and deep values scaled, in mode RGB."""
     given = image
-    with suppress(OSError, SyntaxError, ValueError, KeyError, TypeError, ArithmeticError):
+    with suppress(Exception):  # of whatever kind, as decoders raise
         image = ImageOps.exif_transpose(image)  # where the EXIF data are damaged, the picture stays as it lies
     if image.mode.startswith(("I", "F")):
         return Image.fromarray(_eight_bits(np.asarray(image), name)).convert("RGB")
@@ -102,11 +120,11 @@ def _eight_bits(values: NDArray[Any], name: object) -> NDArray[np.uint8]:
         return values
     low, high = float(values.min()), float(values.max())
     if not np.isfinite([low, high]).all():
-        raise ValueError(f"the pixels of {str(name)!r} must be finite, got NaN or infinity; clean the image")
+        raise UnreadableImageError(f"the pixels of {str(name)!r} must be finite, got NaN or infinity; clean the image")
     start = 0.0
     if values.dtype.kind == "b" or (values.dtype.kind == "f" and low >= 0 and high <= 1):
         scale = 255.0
-    elif values.dtype == np.uint16 or (values.dtype.kind != "f" and low >= 0 and 255 < high <= 65535):
+    elif values.dtype in ("<u2", ">u2") or (values.dtype.kind != "f" and low >= 0 and 255 < high <= 65535):
         scale = 1 / 257
     elif low >= 0 and high <= 255:
         scale = 1.0

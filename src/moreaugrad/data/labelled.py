@@ -119,7 +119,10 @@ def check_present(files: Sequence[Path], why: str) -> None:
 
 def _read_table(table: Path) -> list[dict[str, str]]:
     what = "the table of the photos (columns file, wnid, class_index, name)"
-    rows = list(csv.DictReader(read_text(table, what).splitlines()))
+    try:
+        rows = list(csv.DictReader(read_text(table, what).splitlines()))
+    except csv.Error as error:
+        raise ValueError(f"{what} must be in CSV, got {str(table)!r}: {error}") from error
     if not rows:
         raise ValueError(f"{what} must have a row for each photo, got none in {str(table)!r}")
     if missing := [name for name in NEEDED if rows[0].get(name) is None]:
@@ -132,9 +135,10 @@ def _read_table(table: Path) -> list[dict[str, str]]:
             raise ValueError(
                 f"each row of {str(table)!r} must have a file and a class_index, got {row} in line {number}"
             )
-        if not row["class_index"].strip().isdecimal() or int(row["class_index"]) >= IMAGENET:
+        index = row["class_index"].strip()
+        if not (index.isdecimal() and len(index) <= len(str(IMAGENET))) or int(index) >= IMAGENET:
             raise ValueError(
-                f"class_index must be a whole number in 0..{IMAGENET - 1}, got {row['class_index']!r} in line {number} "
+                f"class_index must be a whole number in 0..{IMAGENET - 1}, got {index!r:.80} in line {number} "
                 f"of {str(table)!r}"
             )
     return rows

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from glob import glob, has_magic
+from glob import escape, glob, has_magic
 from importlib.util import find_spec
+from itertools import dropwhile
 from pathlib import Path
 
 log = logging.getLogger("moreaugrad")
@@ -79,10 +81,10 @@ def find_images(paths: Iterable[str | Path], skip: str | Path | None = None) -> 
     found: dict[Path, None] = {}
     unreadable: dict[Path, None] = {}
     for path in map(as_path, paths):
-        pattern = has_magic(str(path)) and not path.exists()  # a file may be called photo[1].jpg
-        matches = sorted(map(Path, glob(str(path), recursive=True))) if pattern else []  # noqa: PTH207
+        pattern = has_magic(str(path)) and not _is_there(path)  # a file may be called photo[1].jpg
+        matches = sorted(set(_find_matches(path))) if pattern else []
         for match in matches or [path]:
-            inside = _images_in(match, skip) if match.is_dir() else []
+            inside = _images_in(match, skip) if _is_folder(match) else []
             unreadable |= dict.fromkeys(file for file in inside if missing_reader(file))
             found |= dict.fromkeys([file for file in inside if not missing_reader(file)] or [match])
     if unreadable:
@@ -127,9 +129,9 @@ def find_fault(source: ImageSource) -> str | None:
     must = f"{str(path)!r} must be an image file"
     if path == STDIN:
         return None
-    if path.is_dir():
+    if _is_folder(path):
         return f"{must}, got a folder without images; name the files, or another folder"
-    if not path.is_file():
+    if not _is_file(path):
         return f"{must}, got nothing there; check the path"
     if not path.stat().st_size:
         return f"{must}, got an empty file; fetch it again"
@@ -138,15 +140,43 @@ def find_fault(source: ImageSource) -> str | None:
     return f"{must} of a kind that can be read here, got {kind}; pip install {package}" if package else None
 
 
+# Those of pathlib raise, depending on the version of Python, for names that are too long and for folders that may not
+# be searched.
+def _is_there(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def _is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113
+
+
 def missing_reader(path: Path) -> str | None:
     """The package that this kind of file needs, where it is not installed."""
     suffix = path.suffix.lower()
     return next((name for kinds, module, name in _READERS if suffix in kinds and not find_spec(module)), None)
 
 
+def _find_matches(pattern: Path) -> list[Path]:
+    """What a pattern matches. Below `**` no link to a folder is followed: it may lead back to where it lies."""
+    if "**" not in pattern.parts:
+        return [Path(each) for each in glob(str(pattern))]  # noqa: PTH207 - pathlib's finds hidden files too
+    place = pattern.parts.index("**")
+    after = list(dropwhile("**".__eq__, pattern.parts[place:])) or ["*"]  # several in a row say no more than one
+    found = []
+    for base in _find_matches(Path(*pattern.parts[:place])) if place else [Path()]:
+        for folder, inside, _ in os.walk(base):
+            inside[:] = [name for name in inside if name[0] != "."]
+            found += _find_matches(Path(escape(folder), *after))
+    return found
+
+
 def _images_in(folder: Path, skip: str | Path | None) -> list[Path]:
     every = STILL | HEIF | VIDEO
-    images = (file for file in folder.rglob("*") if file.suffix.lower() in every and file.is_file())
+    images = (file for file in folder.rglob("*") if file.suffix.lower() in every and _is_file(file))
     inside = sorted(file for file in images if not any(part[0] == "." for part in file.relative_to(folder).parts))
     above = {folder.resolve(), *folder.resolve().parents}
     away = {each.parent.resolve() for each in folder.rglob(RESULTS)} | ({Path(skip).resolve()} if skip else set())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from moreaugrad.files import parse_json
 from moreaugrad.models.checkpoint import (
     RANDOM,
     State,
@@ -114,7 +114,7 @@ def _read_size_and_labels(weights: str | Path) -> tuple[int, list[str] | None]:
     """Input size and class names that a file of weights states, or the default size and None."""
     notes = {} if weights == RANDOM else read_metadata(weights)
     try:
-        size, names = int(notes.get("size", SIZE)), json.loads(notes.get("labels", "null"))
+        size, names = int(notes.get("size", SIZE)), parse_json(notes.get("labels", "null"))
         good = size >= SMALLEST and (names is None or (isinstance(names, list) and len(names) > 0))
     except ValueError:
         good = False

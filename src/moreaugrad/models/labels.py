@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from moreaugrad.files import read_text
+from moreaugrad.files import parse_json, read_text
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -22,7 +21,7 @@ def read_labels(source: str | Path | Sequence[str]) -> list[str]:
     text = read_text(source, "labels")
     if text.lstrip()[:1] in ("[", "{"):
         try:
-            found = _labels_from_json(json.loads(text))
+            found = _labels_from_json(parse_json(text))
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(
                 f"labels in JSON must be a list of names, or an object with every index from 0, got {str(source)!r}: "

@@ -92,7 +92,8 @@ class LipschitzNetwork(nn.Sequential):
         for layer in matrices(self):
             nn.init.zeros_(layer.bias)
             nn.init.orthogonal_(layer.weight)  # the last one, if not the others
-        _init_waves(self)
+        if not matrices(self)[-1].weight.is_meta:  # otherwise only its shapes are asked for
+            _init_waves(self)
 
 
 def _stage(before: int, width: int, depth: int, tau: float, patch: int) -> nn.Sequential:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from moreaugrad.files import append_whole, find_difference, replacing
+from moreaugrad.files import append_whole, find_difference, parse_json, replacing
 
 RENAMED = {"apart": "hessian_step", "grad_mode": "derivative"}  # options in the files of earlier versions
 Row: TypeAlias = dict[str, Any]  # column -> number, text, or None
@@ -47,6 +47,7 @@ class ResumableCsv:
         path: the file.
         columns: its columns, in order.
         identity: the columns that tell a row from all others.
+        numbers: the columns that hold a number in every row; a row without is not whole.
         encode: a value -> its text.
         decode: its text -> the value.
         hint: what to do about a file with other columns, for the error message.
@@ -55,6 +56,7 @@ class ResumableCsv:
     path: Path
     columns: tuple[str, ...]
     identity: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
     encode: Callable[[Any], str] = format_value
     decode: Callable[[str], Any] = parse_value
     hint: str = "move it away"
@@ -105,7 +107,8 @@ class ResumableCsv:
         return found
 
     def _differs(self, row: Row, planned: Row) -> bool:
-        return any(self.encode(row[name]) != self.encode(planned[name]) for name in self.identity)
+        whole = all(isinstance(row[name], int | float) for name in self.numbers)
+        return not whole or any(self.encode(row[name]) != self.encode(planned[name]) for name in self.identity)
 
     def _text(self, rows: Iterable[Mapping[str, Any]]) -> bytes:
         stored = io.StringIO(newline="")
@@ -120,7 +123,7 @@ def describe_study(path: Path, configuration: Mapping[str, Any], run: Mapping[st
     runs: list[Any] = []
     if path.is_file():
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = parse_json(path.read_text(encoding="utf-8"))
             known, runs = _rename(dict(found["configuration"])), list(found["runs"])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(

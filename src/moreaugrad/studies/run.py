@@ -122,7 +122,9 @@ def run_study(
 def _resume(runner: StudyRunner, folder: Path, minutes: float | None, watch: Watch) -> StudyResult:
     """Measure the cells that are not in the folder yet, for whoever has the right to fill it."""
     began, study = time.monotonic(), runner.study
-    file = ResumableCsv(folder / ROWS, (*COLUMNS, *study.metrics, *COSTS), IDENTITY)
+    columns = (*COLUMNS, *study.metrics, *COSTS)
+    numbers = (*study.metrics, "attack_gradients", "map_gradients", "seconds")
+    file = ResumableCsv(folder / ROWS, columns, IDENTITY, numbers)
     plan = list(runner.plan())
     rows, done = file.resume(runner.identify_rows(*each) for each in plan)
 
