@@ -124,7 +124,9 @@ def compare_processes(pythons: Mapping[str, str]) -> list[dict[str, Any]]:
         rows = []
         for label, (path, threads) in settings.items():
             found, other = compute_elsewhere(path, threads, Path(name))
-            rows.append(describe_row(label, difference(found, base), "test_determinism.py", against=facts, versions=other))
+            rows.append(
+                describe_row(label, difference(found, base), "test_determinism.py", against=facts, versions=other)
+            )
         return rows
 
 
