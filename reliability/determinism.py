@@ -28,6 +28,8 @@ from benchmarks import record
 from reliability.workloads import images, make_method, network
 
 STORED = Path(__file__).parent.parent / "benchmarks" / "results"
+TEST = "tests/reliability/test_determinism.py"
+LARGE = ("gradient", "integrated_gradients", "smoothgrad", "gradcam", "normgrad", "sparse_moreau")
 Maps = dict[str, np.ndarray[Any, Any]]
 Way = Callable[[mg.Method, Tensor, list[int]], Tensor]
 
@@ -68,13 +70,20 @@ def compute_maps(ways: Mapping[str, Way]) -> Maps:
     return found
 
 
+def compute_large_maps() -> Maps:
+    """Maps of images so large that torch shares its work out among threads."""
+    x = torch.randn(2, 3, 128, 128, generator=torch.Generator().manual_seed(2))
+    return {f"{name}/large": whole(make_method(name, network()), x, [0, 3]).numpy() for name in LARGE}
+
+
 def difference(one: Maps, two: Maps, ways: tuple[str, str] = ("batch", "batch")) -> dict[str, float]:
     """By method, the largest difference of two settings."""
-    found = {}
-    for name in mg.METHODS:
-        a, b = one[f"{name}/{ways[0]}"], two[f"{name}/{ways[1]}"]
-        found[name] = float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300))
-    return found
+    return {name: _distance(one, two, f"{name}/{ways[0]}", f"{name}/{ways[1]}") for name in mg.METHODS}
+
+
+def _distance(one: Maps, two: Maps, first: str, second: str) -> float:
+    a, b = one[first], two[second]
+    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300))
 
 
 def compute_elsewhere(python: str, threads: int, folder: Path) -> tuple[Maps, dict[str, str]]:
@@ -90,8 +99,8 @@ def compute_elsewhere(python: str, threads: int, folder: Path) -> tuple[Maps, di
 
 
 def write(out: str) -> None:
-    maps = compute_maps({"batch": whole})
-    np.savez(out, **maps)
+    maps = compute_maps({"batch": whole}) | compute_large_maps()
+    np.savez(out, allow_pickle=False, **maps)
     every = sha256(b"".join(maps[name].tobytes() for name in sorted(maps))).hexdigest()
     print(json.dumps({"python": platform.python_version(), "torch": torch.__version__, "digest": every}))
 
@@ -109,10 +118,12 @@ def compare_here() -> list[dict[str, Any]]:
     """What differs in one process: company and chunks."""
     torch.set_num_threads(1)
     maps = compute_maps(WAYS)
-    rows = []
-    for way in list(WAYS)[1:]:
-        rows.append(describe_row(f"batch against {way}", difference(maps, maps, (way, "batch")), "test_determinism.py"))
-    return rows
+    gaps = {way: difference(maps, maps, (way, "batch")) for way in list(WAYS)[1:]}
+    return [describe_row(f"batch against {way}", each, f"{TEST}::{_law(way)}") for way, each in gaps.items()]
+
+
+def _law(way: str) -> str:
+    return "test_chunks_change_the_rounding_alone" if "chunks" in way else "test_company_changes_no_bit"
 
 
 def compare_processes(pythons: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -120,13 +131,15 @@ def compare_processes(pythons: Mapping[str, str]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as name:
         base, facts = compute_elsewhere(sys.executable, 1, Path(name))
         settings = {"another process": (sys.executable, 1), "2 threads of torch against 1": (sys.executable, 2)}
-        settings |= {f"{label}": (path, 1) for label, path in pythons.items()}
+        settings |= {label: (path, 1) for label, path in pythons.items()}
         rows = []
         for label, (path, threads) in settings.items():
             found, other = compute_elsewhere(path, threads, Path(name))
-            rows.append(
-                describe_row(label, difference(found, base), "test_determinism.py", against=facts, versions=other)
-            )
+            law = f"{TEST}::test_another_process_changes_no_bit" if path == sys.executable else "the stored result"
+            more = {"against": facts, "versions": other}
+            rows.append(describe_row(label, difference(found, base), law, **more))
+            large = {name: _distance(found, base, f"{name}/large", f"{name}/large") for name in LARGE}
+            rows.append(describe_row(f"{label}, images of 128 x 128", large, law, **more))
         return rows
 
 

@@ -75,8 +75,8 @@ def slope(values: list[int]) -> tuple[float, float]:
 
 
 def measure(call: Callable[[], object], net: nn.Module, calls: int) -> dict[str, Any]:
-    """What many calls leave behind; the first tenth warms up."""
-    for _ in range(max(5, calls // 10)):
+    """What many calls leave behind, after a tenth as many to warm up."""
+    for _ in range(max(30, calls // 10)):
         call()
     before, memory = look(net), []
     for _ in range(calls):
@@ -143,8 +143,9 @@ def is_freed(use: Callable[[nn.Module], object]) -> bool:
 def check_page(visits: int) -> dict[str, Any]:
     """Visits of the page in this process, each with a photo and a map of its own."""
     server = import_module("page_server")
-    net, chance = small().Curved().eval(), np.random.default_rng(0)
-    with server.running(server.make_studio({"small": net}, draw(chance))) as ask:
+    net: Any = mg.load_model("lipschitz_cifar10")
+    chance = np.random.default_rng(0)
+    with server.running(server.make_studio({"lipschitz_cifar10": net}, draw(chance))) as ask:
 
         def visit() -> None:
             ask("GET", "/")
