@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -142,10 +143,14 @@ def is_freed(use: Callable[[nn.Module], object]) -> bool:
 
 def check_page(visits: int) -> dict[str, Any]:
     """Visits of the page in this process, each with a photo and a map of its own."""
-    server = import_module("page_server")
+    server, jobs, photos = (
+        import_module(name) for name in ("page_server", "moreaugrad.app.jobs", "moreaugrad.app.photos")
+    )
     net: Any = mg.load_model("lipschitz_cifar10")
     chance = np.random.default_rng(0)
-    with server.running(server.make_studio({"lipschitz_cifar10": net}, draw(chance))) as ask:
+    # what the page keeps on purpose, results and photos of the last hour, is full after a few visits
+    kept = patch.object(photos, "KEPT_BYTES", 2000), patch.object(jobs, "KEPT", 8)
+    with kept[0], kept[1], server.running(server.make_studio({"lipschitz_cifar10": net}, draw(chance))) as ask:
 
         def visit() -> None:
             ask("GET", "/")
@@ -202,7 +207,7 @@ def main() -> None:
     torch.set_num_threads(1)
     began = time.perf_counter()
     sys.path.insert(0, str(SUPPORT))  # the server and the network that the tests of the page use
-    found = [check_page(args.visits), check_bulk(args.rows)]
+    found = [check_page(args.visits), check_bulk(args.rows)] if args.visits else []
     print(json.dumps(found), flush=True)
     found += check_members(args.calls)
     held = check_freed()
