@@ -61,7 +61,7 @@ def store(name: str, device: str, results: dict[str, Any], out: Path | None = No
     packages = ("torch", "torchvision", "timm", "numpy")
     facts = {
         "benchmark": name,
-        "command": " ".join(["python -m", f"benchmarks.{Path(sys.argv[0]).stem}", *_options(sys.argv[1:])]),
+        "command": " ".join(["python -m", _module(), *_options(sys.argv[1:])]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "hardware": hardware(device),
         "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
@@ -71,6 +71,13 @@ def store(name: str, device: str, results: dict[str, Any], out: Path | None = No
     path.write_text(json.dumps({**facts, **results}, indent=1) + "\n")
     print("stored", path, flush=True)
     return path
+
+
+def _module() -> str:
+    """The module that `python -m` was told to run; a package by its own name."""
+    spec = sys.modules["__main__"].__spec__
+    started = spec is not None and spec.origin == sys.argv[0]
+    return spec.name.removesuffix(".__main__") if spec and started else f"benchmarks.{Path(sys.argv[0]).stem}"
 
 
 def _options(words: list[str]) -> list[str]:

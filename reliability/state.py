@@ -39,6 +39,7 @@ def global_state() -> dict[str, Any]:
         "threads of torch": torch.get_num_threads(),
         "precision of matmul": torch.get_float32_matmul_precision(),
         "TF32 of matmul": cuda.matmul.allow_tf32,
+        "attention": (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()),
         "cudnn": (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32),
         "matplotlib's settings": dict(mpl.rcParams),
         "warning filters": list(warnings.filters),

@@ -182,3 +182,54 @@ def test_an_attack_finds_the_same_through_the_network_and_through_its_copy(name)
     itself = mg.ATTACKS["topk"](MAKERS[name](net), 1.0, steps=2).perturb(X)
     assert torch.equal(copied.x, itself.x)
     assert_same(before, snapshot(net, X))
+
+
+def test_a_call_keeps_its_chunks_while_others_use_the_network():
+    ready = mg.prepare(network(), X)
+    (shared,) = ready._engines.values()
+    mine, other = shared.for_call(3), shared.for_call(7)
+    assert (mine.rows, other.rows) == (3, 7)
+    mine.halve_rows(3, torch.OutOfMemoryError("no room"))
+    mine.spoiled = torch.tensor(True)
+    assert (mine.rows, other.rows) == (1, 7)
+    assert other.spoiled is None
+    mine.learn(tangents=False)
+    assert not shared.tangents
+
+
+def test_what_a_call_learns_of_an_older_network_is_not_kept():
+    net = network()
+    ready = mg.prepare(net, X)
+    (shared,) = ready._engines.values()
+    mine = shared.for_call(3)
+    with torch.no_grad():
+        net[0].weight.mul_(2)
+    shared.for_call(3).prepare((X,))
+    body = shared.body
+    mine.learn(body=None)
+    assert shared.body is body
+
+
+def test_preparing_goes_on_after_the_memory_ran_out():
+    """The second attempt prepares; it once took the first for done."""
+    net, calls = network(), []
+
+    class Failing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.training = net, False
+
+        def forward(self, x):
+            calls.append(len(x))
+            if len(calls) == 1:
+                raise torch.OutOfMemoryError("no room")
+            return self.net(x)
+
+        def __deepcopy__(self, memo):
+            return self
+
+    ready = mg.prepare(Failing())
+    mg.SmoothGrad(ready, NOISE, precision="bfloat16").attribute(X, target=1)
+    (shared,) = ready._engines.values()
+    assert shared.made_of is not None
+    assert torch.bfloat16 in (shared.cast, shared.auto)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -59,13 +61,20 @@ def product(engine: Engine, run: Run, rows: Images, along: Images) -> tuple[PerI
 
 
 def _forward_over_reverse(run: Run, rows: Images, along: Images) -> tuple[PerImage, Images, Images]:
-    # torch has one level of dual numbers for all threads, and compiles some of its own rules in an old way
-    with ALONE, ignore_warnings(FutureWarning), torch.enable_grad(), forward_ad.dual_level():
+    load_forward_rules()
+    with ALONE, torch.enable_grad(), forward_ad.dual_level():  # torch has one level of dual numbers for all threads
         leaf = forward_ad.make_dual(rows.detach().clone().requires_grad_(), along.detach())
         value, grad = run(leaf, False)
         bare, tangent = forward_ad.unpack_dual(grad)
         bare, tangent = bare.detach(), torch.zeros_like(rows) if tangent is None else tangent.detach()
         return forward_ad.unpack_dual(value).primal.detach(), bare, tangent
+
+
+@cache
+def load_forward_rules() -> None:
+    """torch compiles some of its rules when they are first needed, in a way of its own that it warns of."""
+    with ALONE, ignore_warnings(FutureWarning), ignore_warnings(DeprecationWarning):
+        import_module("torch._decomp.decompositions_for_jvp")
 
 
 def _difference(step: float, run: Run, rows: Images, along: Images) -> tuple[PerImage, Images, Images]:

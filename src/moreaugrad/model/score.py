@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from moreaugrad import validate
 from moreaugrad.model import hessian
@@ -59,6 +62,19 @@ def safe_rows(x: Images, samples: int = 1, compiled: bool = False) -> int:
 def even_chunk(rows: int, most: int) -> int:
     """The size of chunks that share out `rows` evenly, each of at most `most`: padding then costs next to nothing."""
     return -(-rows // -(-rows // most))
+
+
+class ExactAttention(TorchFunctionMode):
+    """Attention of this thread by the one kernel that has a second derivative.
+
+    torch chooses kernels for the whole process, so others see the choice only while attention itself is computed.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in (F.scaled_dot_product_attention, F.multi_head_attention_forward):
+            return func(*args, **(kwargs or {}))
+        with ALONE, sdpa_kernel(SDPBackend.MATH):
+            return func(*args, **(kwargs or {}))
 
 
 @dataclass(eq=False)
@@ -210,10 +226,7 @@ class ClassScore:
 
     def score_rows(self, rows: Images, owners: Owners) -> PerImage:
         """The score of each row, in one call and with the graph that autograd makes of it."""
-        if not self.graph:
-            return self._check(self.run(rows, owners), rows, owners)
-        # no other attention has a second derivative; torch chooses it for the whole process
-        with ALONE, sdpa_kernel(SDPBackend.MATH):
+        with ExactAttention() if self.graph else nullcontext():
             output = self.run(rows, owners)
         return self._check(output, rows, owners)
 
