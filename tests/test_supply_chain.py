@@ -87,11 +87,11 @@ READERS = {
     "training.pt": lambda path: _read_checkpoint(path, {}, torch.device("cpu")),
 }
 WRITERS = {
-    "pickle": lambda path, trap: path.write_bytes(pickle.dumps(trap)),
-    "torch": lambda path, trap: torch.save({"state_dict": trap, "options": trap}, path),
-    "old torch": lambda path, trap: torch.save(trap, path, _use_new_zipfile_serialization=False),
-    "numpy": lambda path, trap: np.savez(path.open("wb"), **dict.fromkeys(ARRAYS, np.array([trap], dtype=object))),
-    "one array": lambda path, trap: np.save(path.open("wb"), np.array([trap], dtype=object)),
+    "pickle": lambda file, trap: pickle.dump(trap, file),
+    "torch": lambda file, trap: torch.save({"state_dict": trap, "options": trap}, file),
+    "old torch": lambda file, trap: torch.save(trap, file, _use_new_zipfile_serialization=False),
+    "numpy": lambda file, trap: np.savez(file, **dict.fromkeys(ARRAYS, np.array([trap], dtype=object))),
+    "one array": lambda file, trap: np.save(file, np.array([trap], dtype=object)),
 }
 ARRAYS = ("meta", "map", "x_train", "y_train", "x_test", "y_test")
 
@@ -100,16 +100,16 @@ ARRAYS = ("meta", "map", "x_train", "y_train", "x_test", "y_test")
 @pytest.mark.parametrize("name", READERS)
 def test_a_file_that_would_run_code_is_refused(tmp_path, trap, name, write):
     path = tmp_path / name
-    with path.open("wb"):
-        write(path, trap)
-    with pytest.raises(ValueError, match="must be"):
+    with path.open("wb") as file:
+        write(file, trap)
+    with pytest.raises(ValueError, match=r"must (be|hold)"):
         READERS[name](path)
 
 
 def run(*words: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-B", *map(str, words)]
     place = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", **(environment or {})}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=place, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=place, cwd=ROOT)
 
 
 def test_an_import_does_nothing():
@@ -169,7 +169,6 @@ COMMANDS = {
     "models": ["models"],
     "explain": ["explain", "PHOTO", *SMALL, "--budget", "32", "--out", "OUT", "--formats", "png,npz,json"],
     "compare": ["compare", "PHOTO", *SMALL, "--methods", "gradient,gradcam", "--out", "OUT"],
-    "certify": ["certify", "PHOTO", *SMALL, "--epsilon", "0.005", "--out", "OUT"],
     "bulk": ["bulk", "PHOTO", *SMALL, "--method", "gradient", "--engine", "serial", "--out", "OUT"],
     "report": ["report", "OUT"],
 }
