@@ -85,10 +85,11 @@ def _make_thumbnail(path: Path) -> dict[str, str]:
     """Input and overlay beside each other, or the whole picture where it does not say where they are."""
     from PIL import Image
 
+    from moreaugrad.data.frames import open_still
     from moreaugrad.plotting.display import TILES
 
     try:
-        with Image.open(path) as picture:
+        with open_still(path) as picture:
             known: dict[str, Any] = json.loads(picture.info.get(TILES, "{}"))
             boxes = [known[name] for name in SHOWN if name in known] or [(0, 0, *picture.size)]
             tiles = [picture.convert("RGB").resize((SIDE, _height(box)), box=box) for box in boxes]

@@ -171,13 +171,14 @@ def open_encoded(content: bytes | None, name: str) -> Any:
     """The content of an image file as a PIL image, which is decoded when it is used."""
     from PIL import Image
 
+    from moreaugrad.data.frames import open_still
     from moreaugrad.data.images import MOST_PIXELS
 
     must = f"{name} must be an encoded image, as in a PNG or JPEG file"
     if not content:
         raise ValueError(f"{must}, got nothing; fetch it again")
     try:
-        image = Image.open(BytesIO(content))
+        image = open_still(BytesIO(content))
         pixels = image.width * image.height
     except Image.DecompressionBombError:
         pixels = MOST_PIXELS + 1
