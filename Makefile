@@ -23,11 +23,11 @@ endif
 MARKS := not slow and not gpu and not data_heavy
 
 .PHONY: help setup demo paper docs docs-serve stored-notebooks test test-slow test-gpu test-lowest test-interop fuzz bench browser \
-    lint format types imports wheel-smoke pins clean
+    lint format types imports wheel-smoke pins sbom clean
 
 help:
 	@sed -n '2,6s/^# *//p' $(firstword $(MAKEFILE_LIST))
-	@echo "also: setup docs-serve stored-notebooks browser test-slow test-gpu test-lowest test-interop fuzz bench lint format types imports wheel-smoke pins clean"
+	@echo "also: setup docs-serve stored-notebooks browser test-slow test-gpu test-lowest test-interop fuzz bench lint format types imports wheel-smoke pins sbom clean"
 
 setup: $(READY)
 
@@ -129,6 +129,10 @@ wheel-smoke: $(READY)
 pins: $(READY)
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --all-extras --no-annotate \
 	    --custom-compile-command "make pins" --output-file constraints.txt pyproject.toml
+
+# The bill of materials: every pinned package with its version and licence.
+sbom: $(READY)
+	$(BIN)/python tools/write_sbom.py constraints.txt build/sbom.json
 
 clean:
 	rm -rf $(VENV) build dist demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

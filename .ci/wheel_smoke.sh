@@ -10,21 +10,7 @@ trap 'rm -rf "$place"' EXIT
 
 "$uv" build --quiet --python .venv/bin/python --out-dir "$place/dist"   # the wheel is made from the sdist
 .venv/bin/twine check --strict "$place"/dist/*
-.venv/bin/python - "$place"/dist/*.whl <<'PYTHON'
-import re
-import sys
-from email import message_from_bytes
-from zipfile import ZipFile
-
-with ZipFile(sys.argv[1]) as wheel:
-    (name,) = (each for each in wheel.namelist() if each.endswith(".dist-info/METADATA"))
-    metadata = message_from_bytes(wheel.read(name))
-text = metadata.get_payload()
-dead = [link for link in re.findall(r"\]\(([^)\s]+)[^)]*\)|(?:src|href)=[\"']([^\"']+)", text) if "://" not in "".join(link)]
-assert "pip install moreaugrad" in text, "the long description is not the README"
-assert not dead, f"links of the long description that lead nowhere on a registry's page: {dead}"
-print(f"long description: {len(text.split())} words, no dead link")
-PYTHON
+.venv/bin/python tools/check_distribution.py "$place/dist"
 "$uv" venv --quiet --python .venv/bin/python "$place/venv"
 "$uv" pip install --quiet --python "$place/venv/bin/python" --constraint constraints.txt "$place"/dist/*.whl
 
@@ -51,3 +37,9 @@ PYTHON
 
 moreaugrad --version
 moreaugrad methods --json | python -c 'import json, sys; found = json.load(sys.stdin); assert found; print(len(found), "methods")'
+
+# as where the package lies in folders that its user may not write, and without a network
+mkdir mine
+python -B "$root/tests/support/watched.py" mine -m moreaugrad explain "$root/docs/chelsea.jpg" --method gradient --quiet --out mine/maps
+test -s mine/maps/chelsea.gradient.png
+echo "a map was made without a network and without a write outside its folder"

@@ -64,6 +64,7 @@ OUTSIDE = {  # pages of the site that are files of the repository
     "changelog": "CHANGELOG.md",
     "contributing": "CONTRIBUTING.md",
     "paper-tables": "paper/README.md",
+    "security": "SECURITY.md",
 }
 
 

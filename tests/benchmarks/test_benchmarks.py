@@ -60,7 +60,15 @@ SLOW = {
 
 def test_every_benchmark_has_a_small_version():
     known = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main()" in path.read_text()}
-    tested_elsewhere = {"__main__", "plots", "mask_network", "certificates", "vote_sampling", "vote_certificates"}
+    tested_elsewhere = {
+        "__main__",
+        "plots",
+        "mask_network",
+        "certificates",
+        "vote_sampling",
+        "vote_certificates",
+        "matrix",
+    }
     assert known - tested_elsewhere == set(SMALL)
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
+from moreaugrad.bulk_jobs.sources.listing import open_encoded
+from moreaugrad.cli.index_page import _make_thumbnail
 from moreaugrad.data.decoders import silence_decoders
-from moreaugrad.data.frames import count_frames
+from moreaugrad.data.frames import FORMATS, count_frames
 from moreaugrad.data.images import read_image
+from moreaugrad.data.sources import STILL_KINDS
 
 RAMP = np.arange(6 * 8, dtype=np.uint8).reshape(6, 8) * 5  # 0, 5, ..., 235
 COLOURS = np.stack([RAMP, RAMP[::-1], RAMP[:, ::-1]], axis=2)
@@ -229,3 +232,28 @@ def test_threads_that_read_leave_the_warning_filters_as_they_were():
             warnings.warn_explicit("of a decoder", UserWarning, "x.py", 1, module="PIL.Image")
         readers[order[1]].__exit__(None, None, None)
         assert (told, warnings.filters) == ([], before)
+
+
+@pytest.mark.parametrize("door", ["file", "bytes", "thumbnail"])
+def test_postscript_under_another_name_reaches_no_other_program(tmp_path, monkeypatch, door):
+    """Pillow knows it by its content, and would give it to Ghostscript."""
+    started = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *given, **options: started.append(given))
+    path = tmp_path / "photo.png"
+    Image.new("RGB", (8, 8), "red").save(path, "EPS")
+    if door == "file":
+        with pytest.raises(ValueError, match="must be an image file, got a file of another kind"):
+            read_image(path)
+    elif door == "bytes":
+        with pytest.raises(ValueError, match="must be an encoded image"):
+            open_encoded(path.read_bytes(), "row 0")
+    else:
+        assert _make_thumbnail(path) == {}
+    assert not started
+
+
+def test_every_kind_that_is_looked_for_has_a_format():
+    """And the other way round."""
+    kinds = Image.registered_extensions()
+    found = {kinds[f".{kind}"] for kind in STILL_KINDS.split() if f".{kind}" in kinds}
+    assert found == {name for name in FORMATS if name in Image.OPEN}

@@ -109,13 +109,14 @@ def test_links_lead_to_files(page):
 
 
 @pytest.mark.parametrize("page", EXAMPLES)
-def test_the_examples_run_without_a_deprecation(page, tmp_path):
-    """In a process of their own: members that they register stay in the tables."""
+def test_the_examples_run_without_a_deprecation(page, tmp_path, pytestconfig):
+    """In a process of their own: members that they register stay in the tables. It heeds pytest's own -W too."""
     text = (ROOT / page).read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     assert len(blocks) == text.count("```python") > 0
     code = "\n".join([SETTING, *blocks])
     strict = ["-W", "error::DeprecationWarning", "-W", "error::UserWarning"]
+    strict += [word for each in pytestconfig.getoption("pythonwarnings") or () for word in ("-W", each)]
     subprocess.run([sys.executable, *strict, "-c", code], check=True, timeout=600, cwd=tmp_path)
 
 

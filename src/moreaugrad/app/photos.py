@@ -19,6 +19,7 @@ from PIL import Image, UnidentifiedImageError
 
 from moreaugrad.app.refusal import Refusal
 from moreaugrad.data.decoders import silence_decoders
+from moreaugrad.data.frames import open_still
 from moreaugrad.data.images import read_image
 
 MOST_BYTES, MOST_PIXELS = 20_000_000, 40_000_000  # of one photo
@@ -26,7 +27,7 @@ MOST_LONG = 100  # times as long as short: a network's view of a longer one may 
 DECODING = threading.Lock()  # a large photo takes half a gigabyte for a moment
 KEPT_BYTES, KEPT_SECONDS = 400_000_000, 3600  # of all; those that were not used for longest go first
 T = TypeVar("T")
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "PPM")  # none that runs another program
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "PPM")  # what browsers and cameras make
 THUMBNAIL = 160
 
 
@@ -55,7 +56,7 @@ def decode(data: bytes) -> Image.Image:
     must = f"a photo must be a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} file"
     small = f"a photo must have at most {MOST_PIXELS // 10**6} megapixels, got"
     try:
-        with silence_decoders(), Image.open(BytesIO(data), formats=FORMATS) as image:
+        with silence_decoders(), open_still(BytesIO(data), FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise Refusal(422, f"{small} {image.width} x {image.height}; make it smaller")
             if max(image.size) > MOST_LONG * min(image.size):

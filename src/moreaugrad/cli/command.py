@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields, is_dataclass
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, get_annotations, signature
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -90,7 +90,7 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _panel_of(kind: type, name: str) -> str | None:
     """The panel of the class that declares an option."""
-    owner = next(each for each in kind.__mro__ if name in vars(each).get("__annotations__", {}))
+    owner = next(each for each in kind.__mro__ if name in get_annotations(each))
     panel: str | None = getattr(owner, "panel", None)
     return panel
 

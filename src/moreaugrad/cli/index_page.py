@@ -87,11 +87,12 @@ def _make_thumbnail(path: Path) -> dict[str, str]:
     from PIL import Image
 
     from moreaugrad.data.decoders import silence_decoders
+    from moreaugrad.data.frames import open_still
     from moreaugrad.files import parse_json
     from moreaugrad.plotting.display import TILES
 
     try:
-        with silence_decoders(), Image.open(path) as picture:
+        with silence_decoders(), open_still(path) as picture:
             known: dict[str, Any] = parse_json(picture.info.get(TILES, "{}"))
             boxes = [known[name] for name in SHOWN if name in known] or [(0, 0, *picture.size)]
             tiles = [picture.convert("RGB").resize((SIDE, _height(box)), box=box) for box in boxes]

@@ -6,10 +6,11 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from PIL import Image
 
@@ -18,6 +19,8 @@ from moreaugrad.data.sources import HEIF, STDIN, VIDEO, Frame, ImageSource, find
 
 log = logging.getLogger("moreaugrad")
 
+# Of STILL_KINDS. Pillow tells them by their content, and gives what is PostScript by its content to another program.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "PPM", "JPEG2000", "TGA")
 SEVERAL = ("AVIF", "GIF", "PNG", "TIFF", "WEBP")  # not MPO: its other pictures are previews and gain maps of the first
 _readers: dict[Path, tuple[int, Iterator[Image.Image]]] = {}  # the video that is being read, and its next frame
 
@@ -70,10 +73,16 @@ def open_picture(path: Path, index: int | None) -> Iterator[Image.Image]:
         )
 
 
+def open_still(file: Path | BinaryIO, formats: Iterable[str] = FORMATS) -> Image.Image:
+    """A picture, to be loaded; PIL.UnidentifiedImageError where it has none of the formats, whatever its name."""
+    known = [each for each in formats if each != "AVIF" or find_spec("PIL.AvifImagePlugin")]  # Pillow 11.0 has none
+    return Image.open(file, formats=known)
+
+
 def _open_still(path: Path) -> Image.Image:
     if path.suffix.lower() in HEIF:
         return _read_heif(path)
-    return Image.open(BytesIO(sys.stdin.buffer.read()) if path == STDIN else path)
+    return open_still(BytesIO(sys.stdin.buffer.read()) if path == STDIN else path)
 
 
 def _read_heif(path: Path) -> Image.Image:

@@ -172,6 +172,7 @@ def open_encoded(content: bytes | None, name: str) -> Any:
     from PIL import Image
 
     from moreaugrad.data.decoders import silence_decoders
+    from moreaugrad.data.frames import open_still
     from moreaugrad.data.images import MOST_PIXELS
 
     must = f"{name} must be an encoded image, as in a PNG or JPEG file"
@@ -179,7 +180,7 @@ def open_encoded(content: bytes | None, name: str) -> Any:
         raise ValueError(f"{must}, got nothing; fetch it again")
     try:
         with silence_decoders():
-            image = Image.open(BytesIO(content))
+            image = open_still(BytesIO(content))
         pixels = image.width * image.height
     except Image.DecompressionBombError:
         pixels = MOST_PIXELS + 1

@@ -33,7 +33,7 @@ class ShardSource(Listing):
     """
 
     shards: Sequence[str]
-    places: array[int]
+    places: Sequence[int]
     truths: Sequence[int | str | None]
 
     def read(self, row: int) -> Item:
