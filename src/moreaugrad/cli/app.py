@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
 
@@ -14,13 +13,13 @@ from moreaugrad.cli import train
 from moreaugrad.cli.attack import attack
 from moreaugrad.cli.bulk import bulk
 from moreaugrad.cli.certify import certify
-from moreaugrad.cli.command import expand_options
+from moreaugrad.cli.command import InterruptedCommandError, expand_options
 from moreaugrad.cli.compare import compare, demo
 from moreaugrad.cli.explain import explain
 from moreaugrad.cli.report_job import report
 from moreaugrad.cli.robustness import robustness
 from moreaugrad.cli.serve import serve
-from moreaugrad.cli.terminal import Interruption, Terminal
+from moreaugrad.cli.terminal import Interruption, Terminal, keep_warnings
 from moreaugrad.methods import METHODS
 from moreaugrad.models import MODELS
 from moreaugrad.registry import Table
@@ -117,12 +116,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; every foreseeable failure is one line on stderr and exit code 2."""
     terminal = Terminal()
     try:
-        with warnings.catch_warnings(), Interruption():
+        with keep_warnings(), Interruption():
             code = app(arguments, prog_name="moreaugrad", standalone_mode=False)
     except BrokenPipeError:  # the reader of our output has left
         sys.stderr.close()
         code = 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, InterruptedCommandError):
         terminal.error("interrupted")
         code = 130
     except (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError) as error:

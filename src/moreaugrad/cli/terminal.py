@@ -47,7 +47,7 @@ class Terminal:
     def hear_warnings(self) -> None:
         """Print warnings as one line each, or none if quiet; drop those meant for developers of other packages.
 
-        `main` restores the filters when the command ends.
+        `main` restores them by `keep_warnings` when the command ends.
         """
         log = logging.getLogger("moreaugrad")
         log.handlers = [_LineHandler(logging.ERROR if self.quiet else logging.WARNING)]
@@ -80,6 +80,18 @@ class Terminal:
                 progress.update(task, completed=step, total=total, description=text)
 
             yield watch
+
+
+@contextmanager
+def keep_warnings() -> Iterator[None]:
+    """Whoever hears warnings before hears them afterwards."""
+    log = logging.getLogger("moreaugrad")
+    handlers = log.handlers
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        log.handlers = handlers
 
 
 class Interruption:
