@@ -24,6 +24,7 @@ from moreaugrad.studies.setup import attack_options
 from moreaugrad.training.classifiers import ClassifierTrainer
 from moreaugrad.training.mask_networks import MaskRecipe, initial_mask_network
 from moreaugrad.training.recipes import choose_recipe
+from reliability.failing_writes import settle_threads
 from reliability.state import changed, global_state
 from reliability.tiny import Small
 
@@ -130,7 +131,7 @@ class Subject:
                 faults.append(f"{error!r} came out")
         faults += [f"left changed: {name}" for name in changed(before, global_state())]
         faults += [f"left changed: {name}" for name in changed(inside, self._snapshot())]
-        faults += ["left a thread"] * (threading.active_count() > threads)
+        faults += ["left a thread"] * (not settle_threads(threads))
         self.set_trap(None)
         return faults + ["changed what comes next"] * (not same(self.run(), wanted))
 

@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -146,10 +147,18 @@ def run_watched(command: Command, disk: Disk) -> Outcome:
             faults.append(f"{error!r} came out of the command")
     gc.collect()
     faults += [f"left changed: {name}" for name in changed(before, global_state())]
-    faults += ["left a thread"] * (threading.active_count() > threads)
+    faults += ["left a thread"] * (not settle_threads(threads))
     faults += ["left an open file"] * (_count_handles() > handles)
     faults += ["showed a traceback"] * ("Traceback" in said.getvalue())
     return Outcome(code, said.getvalue(), faults)
+
+
+def settle_threads(most: int, seconds: float = 5.0) -> bool:
+    """Whether no more threads are left, after those that are at their end have had time for it."""
+    until = time.monotonic() + seconds
+    while threading.active_count() > most and time.monotonic() < until:
+        time.sleep(0.002)
+    return threading.active_count() <= most
 
 
 def _count_handles() -> int:

@@ -15,11 +15,11 @@ import signal
 import sys
 import time
 from collections import Counter
+from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from benchmarks import record
 from moreaugrad.training import trainer
@@ -53,7 +53,6 @@ class Tally:
 
 def main() -> None:
     args = record.arguments(__doc__, data=False, kills=100, seed=0, commands="")
-    torch.set_num_threads(1)  # a fork has the threads of its parent no more
     trainer.SAVE_EVERY = 0.0  # so that a short training has checkpoints to go on from
     names, began = args.commands.split(",") if args.commands else list(CHOSEN), time.perf_counter()
     rows = []
@@ -91,6 +90,7 @@ def kill(folder: Path, name: str, kills: int, chance: random.Random) -> Tally:
             judge_end(run, number, own, tally)
         elif run.code != 0:
             tally.faults.append(f"ended by itself with exit code {run.code}: {run.said()}")
+        run.close()
         tally.faults += [f"after {number.name}: {fault}" for fault in judge_folder(out, whole, run.code == -9)]
         if run.code == 0:
             complete(command, out, whole, tally)
@@ -99,20 +99,23 @@ def kill(folder: Path, name: str, kills: int, chance: random.Random) -> Tally:
 
 
 def run_undisturbed(command: Command, out: Path) -> tuple[dict[str, Any], float]:
-    """What the folder holds in the end, and how long it takes."""
-    began = time.monotonic()
-    run = Forked(command, out.parent)
-    assert run.wait(300) == 0, run.said()
-    seconds, whole = time.monotonic() - began, commands.read_contents(out)
+    """What the folder holds in the end, and how long it takes; in this process, which then has loaded everything."""
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        assert commands.run(command) == 0
+    whole = commands.read_contents(out)
     clear(out)
-    return whole, seconds
+    began = time.monotonic()
+    with closing(Forked(command, out.parent)) as run:
+        assert run.wait(300) == 0, run.said()
+    clear(out)
+    return whole, time.monotonic() - began
 
 
 def complete(command: Command, out: Path, whole: dict[str, Any], tally: Tally) -> None:
     """Finish a folder, compare it, and clear it away."""
-    run = Forked(command, out.parent)
-    if run.wait(300) != 0:
-        tally.faults.append(f"the last run ended with exit code {run.code}: {run.said()}")
+    with closing(Forked(command, out.parent)) as run:
+        if run.wait(300) != 0:
+            tally.faults.append(f"the last run ended with exit code {run.code}: {run.said()}")
     found = commands.read_contents(out)
     names = sorted(name for name in {*whole, *found} if whole.get(name) != found.get(name))
     tally.finished, tally.different = tally.finished + 1, tally.different + bool(names)

@@ -9,8 +9,11 @@ import tempfile
 import time
 import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+import torch
 
 from reliability import commands
 from reliability.commands import Command
@@ -21,8 +24,15 @@ LONGEST = 20.0  # seconds that a command may take to end, at most
 class Run(ABC):
     """A process at work on a command; what it says is kept."""
 
-    def __init__(self, command: Command, folder: Path, words: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        command: Command,
+        folder: Path,
+        words: list[str] | None = None,
+        prepare: Callable[[], object] = lambda: None,  # called in the process before the command, where it is forked
+    ) -> None:
         self.code: int | None = None
+        self.prepare = prepare
         self.log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - closed with the process
         self.pid = self._start(command, folder, words)
 
@@ -53,6 +63,9 @@ class Run(ABC):
             return LONGEST
         return time.monotonic() - began
 
+    def close(self) -> None:
+        self.log.close()
+
     def said(self) -> str:
         self.log.seek(0)
         return self.log.read().decode(errors="replace")
@@ -80,8 +93,12 @@ class Forked(Run):
             os.setsid()
             for number in (1, 2):
                 os.dup2(self.log.fileno(), number)
+            # whoever started this may have replaced them
+            sys.stdout, sys.stderr = (os.fdopen(each, "w", closefd=False) for each in (1, 2))
             os.chdir(folder)
             os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+            torch.set_num_threads(1)  # the threads of the parent are not here
+            self.prepare()
             code = commands.run(command, words)
             sys.stdout.flush()
             sys.stderr.flush()
