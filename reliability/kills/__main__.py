@@ -79,6 +79,7 @@ def kill(folder: Path, name: str, kills: int, chance: random.Random) -> Tally:
     command, tally = COMMANDS[name], Tally(name)
     out = folder / command.out
     whole, longest = run_undisturbed(command, out)
+    dirty = False
     while tally.kills.total() < kills:
         tally.runs += 1
         own = tally.runs % OWN == 0
@@ -87,12 +88,14 @@ def kill(folder: Path, name: str, kills: int, chance: random.Random) -> Tally:
         if run.wait(chance.uniform(0, LONGEST / 4 if own else longest)) is None:
             tally.kills[number.name] += 1
             tally.slowest = max(tally.slowest, run.end(number))
-            judge_end(run, number, own, tally)
+            judge_end(run, command, number, own, tally)
         elif run.code != 0:
             tally.faults.append(f"ended by itself with exit code {run.code}: {run.said()}")
         run.close()
-        tally.faults += [f"after {number.name}: {fault}" for fault in judge_folder(out, whole, run.code == -9)]
+        dirty = dirty or run.code == -signal.SIGKILL  # what it left goes with the run that completes the folder
+        tally.faults += [f"after {number.name}: {fault}" for fault in judge_folder(out, whole, dirty)]
         if run.code == 0:
+            dirty = False
             complete(command, out, whole, tally)
     complete(command, out, whole, tally)
     return tally
@@ -128,7 +131,7 @@ def clear(out: Path) -> None:
     os.rename(out, out.with_name(f"done{time.monotonic_ns()}"))  # noqa: PTH104 - as the system does it
 
 
-def judge_end(run: Run, number: signal.Signals, own: bool, tally: Tally) -> None:
+def judge_end(run: Run, command: Command, number: signal.Signals, own: bool, tally: Tally) -> None:
     """Signal 9 ends a process; the others end it with one line and exit code 130, or before it has any work."""
     said = run.said()
     if number == signal.SIGKILL:
@@ -136,7 +139,7 @@ def judge_end(run: Run, number: signal.Signals, own: bool, tally: Tally) -> None
     elif run.code == 0:  # it was at its end
         fine = True
     elif own and run.code in (-signal.SIGINT, -signal.SIGTERM):  # Python itself was starting
-        fine = "moreaugrad" not in said
+        fine = command.module != "moreaugrad" or "moreaugrad" not in said
     else:
         fine = run.code == 130 and "Traceback" not in said and sum(map(is_error, said.splitlines())) == 1
     if not fine:

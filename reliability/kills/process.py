@@ -86,10 +86,13 @@ class Forked(Run):
     def _start(self, command: Command, folder: Path, words: list[str] | None) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         if pid := os.fork():
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
             return pid
         code = 99
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)  # never outside of `try`: nobody's loop goes on here
             os.setsid()
             for number in (1, 2):
                 os.dup2(self.log.fileno(), number)

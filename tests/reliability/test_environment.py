@@ -6,12 +6,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from reliability import commands, tiny
 from reliability.commands import COMMANDS
 from reliability.failing_writes import judge_folder
 
+pytestmark = pytest.mark.slow  # every test works in several processes
 WRITING = ["explain", "compare", "robustness", "train", "paper", "bulk", "certify"]
 
 
@@ -74,7 +76,7 @@ def test_a_folder_that_takes_no_files_is_one_line(name, whole, finish, disk):
 
 @pytest.mark.parametrize("name", ["explain", "bulk", "robustness"])
 def test_forty_open_files_are_enough(name, place, start):
-    tiny.make_photos(place / "many", 50, __import__("numpy").random.default_rng(1))
+    tiny.make_photos(place / "many", 50, np.random.default_rng(1))
     words = [word.replace("photos", "many") for word in COMMANDS[name].arguments()]
 
     def limit():

@@ -10,6 +10,7 @@ from moreaugrad import locks
 from reliability import commands
 from reliability.commands import COMMANDS
 
+pytestmark = pytest.mark.slow  # every test works in several processes
 LOCKS = {
     "robustness": "study/.lock",
     "train": "trained/.net.safetensors.lock",
