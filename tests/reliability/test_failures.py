@@ -24,7 +24,8 @@ SOME = (
 def test_a_model_that_fails_leaves_everything_as_it_was(name):
     count, faults = fail_everywhere(name, failing_calls.list_subjects()[name], 6)
     assert count > 0
-    assert faults == []
+    # beartype, which checks shapes in tests alone, draws from Python's random numbers which item of a list it looks at
+    assert [fault for fault in faults if not fault.endswith("random numbers of Python")] == []
 
 
 PLANTED = {
