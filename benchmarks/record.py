@@ -61,7 +61,7 @@ def store(name: str, device: str, results: dict[str, Any], out: Path | None = No
     packages = ("torch", "torchvision", "timm", "numpy")
     facts = {
         "benchmark": name,
-        "command": " ".join(["python -m", _module(), *_options(sys.argv[1:])]),
+        "command": " ".join(["python -m", name_module(Path(sys.argv[0])), *_options(sys.argv[1:])]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "hardware": hardware(device),
         "versions": {"python": platform.python_version(), **{package: version(package) for package in packages}},
@@ -73,11 +73,10 @@ def store(name: str, device: str, results: dict[str, Any], out: Path | None = No
     return path
 
 
-def _module() -> str:
-    """The module that `python -m` was told to run; a package by its own name."""
-    spec = sys.modules["__main__"].__spec__
-    started = spec is not None and spec.origin == sys.argv[0]
-    return spec.name.removesuffix(".__main__") if spec and started else f"benchmarks.{Path(sys.argv[0]).stem}"
+def name_module(file: Path) -> str:
+    """A program of the checkout as `python -m` takes it: benchmarks.cost, reliability.fuzz."""
+    place = file.relative_to(RESULTS.parents[1]) if file.is_absolute() else file
+    return ".".join(part for part in place.with_suffix("").parts if part != "__main__")
 
 
 def _options(words: list[str]) -> list[str]:

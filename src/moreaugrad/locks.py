@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
+TRIES, PAUSE = 3, 0.02  # before a lock counts as another's; seconds between two
 WHOLE = range(2**30)  # every place of a lock file
 _held: set[Path] = set()  # by this process, whose second handle would drop the locks of the first
 _threads = Lock()  # over `_held`
@@ -93,12 +95,21 @@ def is_held(path: Path) -> bool:
             return not lock(handle.fileno(), WHOLE.start, len(WHOLE))
 
 
+def _insist(handle: int, places: range) -> bool:
+    """Whether the places are held now; one who only asks whether they are free has them for a moment."""
+    for attempt in range(TRIES):
+        time.sleep(PAUSE if attempt else 0)
+        if lock(handle, places.start, max(1, len(places))):
+            return True
+    return False
+
+
 def _open_locked(path: Path, places: range) -> BinaryIO | None:
     """The open lock file; None where another process holds one of the places."""
     while True:
         handle = path.open("a+b")
         try:
-            if not lock(handle.fileno(), places.start, max(1, len(places))):
+            if not _insist(handle.fileno(), places):
                 handle.close()
                 return None
             if os.path.samestat(os.fstat(handle.fileno()), path.stat()):

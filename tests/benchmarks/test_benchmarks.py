@@ -23,11 +23,9 @@ SMALL = {
     "derivative": "--photos 1 --steps 2 --modes frozen --reference 1x2",
     "waiting": "--qualities fast --budget-of fast=16",
     "seeds": "--photos 1 --qualities fast --budget 24",
-    "kill_resume": "--files 8 --kills 1 --broken 4",
     "statistic_cost": "--budget 24 --repeats 1",
     "bulk": "--small 0 --photos 1 --maps 4 --rows 100",
     "bulk_gpu": "--images 2 --engine 2 --budget 16 --precision float32 --model lipschitz_cifar10",
-    "bulk_kills": "--files 8 --local 1 --ray 0",
     "page": "--visitors 2 --seconds 5 --uploads 20 --model lipschitz_cifar10",
     "vote_violations": "--attempts 100 --repetitions 50",
 }
@@ -51,9 +49,7 @@ DATA = {
 SLOW = {
     "bulk",
     "bulk_gpu",
-    "bulk_kills",
     "derivative",
-    "kill_resume",
     "quality",
 }  # several processes, or many gradients
 

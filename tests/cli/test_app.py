@@ -4,14 +4,18 @@ import json
 import logging
 import os
 import random
+import signal
 import subprocess
 import sys
 import warnings
+from types import ModuleType
 
 import pytest
 from typer.main import get_command
 
 from moreaugrad import METHODS, __version__
+from moreaugrad.__main__ import main as start
+from moreaugrad.cli import command, compare
 from moreaugrad.cli.app import EXAMPLES, app
 from moreaugrad.cli.options import model_names
 from moreaugrad.methods import QUALITY
@@ -108,3 +112,36 @@ def test_lists_as_json(run, command, table):
     assert (code, err) == (0, "")
     wanted = {name: {"summary": entry.summary, "flags": sorted(entry.flags)} for name, entry in table.items()}
     assert json.loads(out) == wanted
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["command", "options"])
+def test_a_signal_ends_any_command_with_one_line(folder, run, monkeypatch, number, moment):
+    """While it works, and before it begins: Typer by itself ends without a word."""
+    owner, name = {"command": (compare, "make_output"), "options": (command, "fields")}[moment]
+    monkeypatch.setattr(owner, name, lambda *given: os.kill(os.getpid(), number))
+    before = signal.getsignal(number), logging.getLogger("moreaugrad").handlers
+    code, out, err = run("compare", "a.png", "--model", "own_small:Linear", "--methods", "gradient", "--quiet")
+    assert (code, out, err) == (130, "", "error: interrupted\n")
+    assert (signal.getsignal(number), logging.getLogger("moreaugrad").handlers) == before
+
+
+def test_an_interruption_while_the_command_line_loads_is_one_line(monkeypatch, capsys):
+    class Interrupted(ModuleType):
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "moreaugrad.cli.app", Interrupted("moreaugrad.cli.app"))
+    with pytest.raises(SystemExit) as stop:
+        start()
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_an_import_ends_the_process_at_once(tmp_path, number):
+    """An exception there would leave the library half loaded; some of them then hang."""
+    (tmp_path / "interrupted.py").write_text(f"import os\nos.kill(os.getpid(), {int(number)})\n")
+    words = [sys.executable, "-m", "moreaugrad", "models", "--import", "interrupted"]
+    found = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", "error: interrupted\n")

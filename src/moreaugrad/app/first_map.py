@@ -20,7 +20,7 @@ import moreaugrad as mg
 from moreaugrad.app.jobs import File, Job, JobResult
 from moreaugrad.app.models import check_explainer
 from moreaugrad.app.tasks import Task
-from moreaugrad.files import replacing
+from moreaugrad.files import make_folder, replacing
 from moreaugrad.identity import describe_explainer, digest_bytes
 from moreaugrad.models import INCLUDED, find_entry
 
@@ -83,7 +83,7 @@ def _write(path: Path, result: JobResult, news: dict[str, Any]) -> None:
     """Write an entry, whole or not at all, and drop those that are too many."""
     names = {key: (file.name, file.kind) for key, file in result.files.items()}
     head = {"entry": path.name, "facts": dict(result.facts), "files": names, "size": result.size, "news": news}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with replacing(path) as handle, ZipFile(handle, "w") as archive:
         archive.writestr("head", json.dumps(head))
         for key, file in result.files.items():

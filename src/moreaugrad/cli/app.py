@@ -13,13 +13,13 @@ from moreaugrad.cli import train
 from moreaugrad.cli.attack import attack
 from moreaugrad.cli.bulk import bulk
 from moreaugrad.cli.certify import certify
-from moreaugrad.cli.command import expand_options
+from moreaugrad.cli.command import InterruptedCommandError, expand_options
 from moreaugrad.cli.compare import compare, demo
 from moreaugrad.cli.explain import explain
 from moreaugrad.cli.report_job import report
 from moreaugrad.cli.robustness import robustness
 from moreaugrad.cli.serve import serve
-from moreaugrad.cli.terminal import Interruption, Terminal, keep_settings
+from moreaugrad.cli.terminal import INTERRUPTED, Interruption, Terminal, keep_settings
 from moreaugrad.methods import METHODS
 from moreaugrad.models import MODELS
 from moreaugrad.registry import Table
@@ -116,14 +116,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; every foreseeable failure is one line on stderr and exit code 2."""
     terminal = Terminal()
     try:
-        with keep_settings(), Interruption():
+        with keep_settings(), Interruption() as interruption:
             code = app(arguments, prog_name="moreaugrad", standalone_mode=False)
+        if interruption.heard and code == INTERRUPTED:  # before the command began: Typer says nothing
+            terminal.error("interrupted")
     except BrokenPipeError:  # the reader of our output has left
         sys.stderr.close()
         code = 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, InterruptedCommandError):
         terminal.error("interrupted")
-        code = 130
+        code = INTERRUPTED
     except (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError) as error:
         terminal.error(str(error) or type(error).__name__)
         code = 2

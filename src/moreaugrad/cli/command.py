@@ -19,6 +19,10 @@ Imports = Annotated[
 ]
 
 
+class InterruptedCommandError(Exception):
+    """Ctrl-C or SIGTERM ended a command that has not said so itself."""
+
+
 def option(help: str, *names: str, default: Any = None, shown: str | None = None, **how: Any) -> Any:
     """A field of a dataclass that `expand_options` turns into an option of the command line.
 
@@ -79,7 +83,10 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
             name: kind(**{each.name: typed[each.name] for each in fields(kind)}) for name, kind in groups.items()
         }
         bundled = {each.name for kind in groups.values() for each in fields(kind)}
-        return command(**{name: value for name, value in typed.items() if name not in bundled}, **bundles)
+        try:
+            return command(**{name: value for name, value in typed.items() if name not in bundled}, **bundles)
+        except KeyboardInterrupt as error:  # which Typer would end without a word
+            raise InterruptedCommandError from error
 
     run.__signature__ = Signature(options)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in options}

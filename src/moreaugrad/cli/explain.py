@@ -35,13 +35,13 @@ from moreaugrad.cli.options import (
     Quiet,
 )
 from moreaugrad.cli.results_folder import BUSY, ENDINGS, MINE, ResultsFolder
-from moreaugrad.cli.terminal import Interruption, Terminal
+from moreaugrad.cli.terminal import INTERRUPTED, Interruption, Terminal
 from moreaugrad.data.sources import RESULTS, as_path, find_images
 
 if TYPE_CHECKING:
     from moreaugrad.api import Explainer, Record
 
-ALL_DONE, SOME_FAILED, NOTHING_DONE, INTERRUPTED = 0, 1, 2, 130
+ALL_DONE, SOME_FAILED, NOTHING_DONE = 0, 1, 2
 BATCH = {"cuda": 64}  # images per call; one by one on other devices
 
 Resume = Annotated[

@@ -6,6 +6,7 @@ Results go to stdout, everything else to stderr. File names are never read as ma
 from __future__ import annotations
 
 import logging
+import os
 import random
 import signal
 import sys
@@ -14,12 +15,15 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
     from moreaugrad.types import Watch
+
+INTERRUPTED = 130  # exit code
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Terminal:
     def hear_warnings(self) -> None:
         """Print warnings as one line each, or none if quiet; drop those meant for developers of other packages.
 
-        `keep_settings` restores the filters and the log when the command ends.
+        `main` restores them by `keep_settings` when the command ends.
         """
         log = logging.getLogger("moreaugrad")
         log.handlers = [_LineHandler(logging.ERROR if self.quiet else logging.WARNING)]
@@ -87,7 +91,7 @@ class Interruption:
     """Ctrl-C and SIGTERM as KeyboardInterrupt, in a `with` statement; never in the middle of what is `held`."""
 
     def __init__(self) -> None:
-        self._holding = self._asked = False
+        self.heard = self._holding = self._asked = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
@@ -110,10 +114,22 @@ class Interruption:
         if self._asked:
             raise KeyboardInterrupt
 
-    def _hear(self, number: int, frame: Any) -> None:
-        if not self._holding or self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.heard = True
+        if self._holding and not self._asked:
+            self._asked = True
+            return
+        if _is_importing(frame):  # an exception would leave a library half loaded, which then hangs or fails oddly
+            Terminal().error("interrupted")
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
+        raise KeyboardInterrupt
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -167,8 +168,9 @@ def _train(trainer: Trainer, job: TrainingJob, began: float, reporter: Reporter,
         reporter.say(trainer.describe(line))
         late = job.limit_seconds is not None and time.monotonic() - began >= job.limit_seconds
         if trainer.finished or late or time.monotonic() - saved >= SAVE_EVERY:
+            torch.save(trainer.state(), stored := BytesIO())  # whose own file says odd things of one that fails
             with replacing(checkpoint) as handle:
-                torch.save(trainer.state(), handle)
+                handle.write(stored.getbuffer())
             saved = time.monotonic()
         if late and not trainer.finished:
             reporter.say(f"stopped after {trainer.progress}; the same command continues from {checkpoint}")

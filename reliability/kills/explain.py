@@ -3,7 +3,7 @@
 Explains a folder of small photos undisturbed, then again while processes are killed by signal 9 at random moments,
 two at a time in the last rounds, and compares; then a folder with broken files among good ones.
 
-python -m benchmarks.kill_resume [--files 300] [--kills 20] [--broken 50] [--seed 0]
+python -m reliability.kills.explain [--files 300] [--kills 20] [--broken 50] [--seed 0]
 """
 
 from __future__ import annotations

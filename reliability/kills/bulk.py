@@ -3,7 +3,7 @@
 Explains a folder of small photos undisturbed, then again and again while signal 9 ends drivers and workers of local
 processes and of a Ray cluster; resumes until all is done, and compares every row, its map bit by bit.
 
-python -m benchmarks.bulk_kills [--files 160] [--local 60] [--ray 40] [--seed 0]
+python -m reliability.kills.bulk [--files 160] [--local 60] [--ray 40] [--seed 0]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import moreaugrad as mg
 from benchmarks import record
-from benchmarks.kill_resume import make_photos
+from reliability.kills.explain import make_photos
 
 COMMAND = ["bulk", "photos", "--model", "lipschitz_cifar10", "--device", "cpu", "--method", "smoothgrad"]
 OPTIONS = ["--samples", "2000", "--workers", "2", "--part-size", "2", "--quiet"]
