@@ -101,3 +101,32 @@ def test_a_forked_process_computes_with_one_thread_and_with_free_locks():
     assert done.stdout.split() == ["0", "2"], done.stderr
     assert ALONE.acquire(timeout=1)
     ALONE.release()
+
+
+FORK_AFTER_USE = """
+import os, time, torch
+import moreaugrad as mg
+
+torch.set_num_threads(2)
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+x, method = torch.rand(1, 3, 128, 128), mg.SmoothGrad(net.eval(), samples=8)
+wanted = method.attribute(x, target=1)  # on both threads
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.equal(method.attribute(x, target=1), wanted) else 1)
+end = time.monotonic() + 20
+while time.monotonic() < end and (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
+    time.sleep(0.05)
+print("hangs" if ended == (0, 0) else os.waitstatus_to_exitcode(ended[1]))
+if ended == (0, 0):
+    os.kill(child, 9)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_process_forked_after_use_gets_the_same_map():
+    """Without the handler of forks it waits for threads of OpenMP that it does not have."""
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+    program = [sys.executable, "-W", "ignore", "-c", FORK_AFTER_USE]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout.split() == ["0"], done.stderr
