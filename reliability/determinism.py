@@ -26,7 +26,7 @@ from torch import Tensor
 
 import moreaugrad as mg
 from benchmarks import record
-from reliability.workloads import images, make_method, network
+from reliability.workloads import METHODS, images, make_method, network
 
 STORED = Path(__file__).parent.parent / "benchmarks" / "results"
 TEST = "tests/reliability/test_determinism.py"
@@ -64,7 +64,7 @@ WAYS: dict[str, Way] = {
 def compute_maps(ways: Mapping[str, Way]) -> Maps:
     """Maps of every method in every way, by METHOD/WAY."""
     x, found = images(4), {}
-    for name in mg.METHODS:
+    for name in METHODS:
         method = make_method(name, network())
         for way, run in ways.items():
             found[f"{name}/{way}"] = run(method, x, [0, 3, 1, 4]).numpy()
@@ -79,7 +79,7 @@ def compute_large_maps() -> Maps:
 
 def difference(one: Maps, two: Maps, ways: tuple[str, str] = ("batch", "batch")) -> dict[str, float]:
     """By method, the largest difference of two settings."""
-    return {name: _distance(one, two, f"{name}/{ways[0]}", f"{name}/{ways[1]}") for name in mg.METHODS}
+    return {name: _distance(one, two, f"{name}/{ways[0]}", f"{name}/{ways[1]}") for name in METHODS}
 
 
 def _distance(one: Maps, two: Maps, first: str, second: str) -> float:
@@ -95,7 +95,7 @@ def compute_elsewhere(python: str, threads: int, folder: Path) -> tuple[Maps, di
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
-    with np.load(out) as stored:
+    with np.load(out, allow_pickle=False) as stored:
         return dict(stored), json.loads(done.stdout.strip().splitlines()[-1])
 
 

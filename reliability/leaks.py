@@ -8,6 +8,7 @@ python -m reliability.leaks [--calls 1000] [--visits 200] [--rows 10000]
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -15,9 +16,9 @@ import sys
 import tempfile
 import threading
 import time
-import tracemalloc
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +36,7 @@ from moreaugrad.methods.chunks import _KEPT
 from reliability.workloads import every_member, images, make_work, network
 
 SUPPORT = Path(__file__).parent.parent / "tests" / "support"
+LOOKS = 50  # at the memory, during the calls
 BYTES = 1024.0  # of growth per call that are not a leak: allocators round
 MOST = 64  # objects that a thousand calls may leave, where Python's own caches fill
 
@@ -48,11 +50,13 @@ class Level:
     handles: int
     hooks: int
     kept: int  # entries of the table of what methods keep
-    traced: int  # bytes that Python allocated for the package's lines
 
 
 def resident() -> int:
-    """Bytes of memory that this process holds."""
+    """Bytes of memory that this process holds, without those that the allocator has free."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # glibc's
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -60,9 +64,8 @@ def look(net: nn.Module) -> Level:
     gc.collect()
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     hooks = sum(len(getattr(module, kind)) for module in net.modules() for kind in kinds)
-    traced = tracemalloc.get_traced_memory()[0] if tracemalloc.is_tracing() else 0
     handles = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    return Level(len(gc.get_objects()), threading.active_count(), handles, hooks, len(_KEPT), traced)
+    return Level(len(gc.get_objects()), threading.active_count(), handles, hooks, len(_KEPT))
 
 
 def slope(values: list[int]) -> tuple[float, float]:
@@ -79,12 +82,13 @@ def measure(call: Callable[[], object], net: nn.Module, calls: int) -> dict[str,
     """What many calls leave behind, after a tenth as many to warm up."""
     for _ in range(max(30, calls // 10)):
         call()
-    before, memory = look(net), []
-    for _ in range(calls):
+    before, memory, apart = look(net), [], max(1, calls // LOOKS)
+    for number in range(calls):
         call()
-        memory.append(resident())
+        if number % apart == 0:
+            memory.append(resident())
     after = look(net)
-    rate, error = slope(memory)
+    rate, error = (each / apart for each in slope(memory))
     left = {name: getattr(after, name) - getattr(before, name) for name in vars_of(before)}
     faults = [f"{name}: {count} more" for name, count in left.items() if count > allowance(name, calls)]
     if rate - 2 * error > BYTES:
@@ -97,7 +101,7 @@ def vars_of(level: Level) -> list[str]:
 
 
 def allowance(name: str, calls: int) -> float:
-    return {"objects": min(MOST, calls // 4), "traced": BYTES * calls / 10}.get(name, 0)
+    return min(MOST, calls // 4) if name == "objects" else 0
 
 
 def check_members(calls: int) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ import moreaugrad as mg
 from benchmarks import record
 from reliability import processes
 from reliability.together import Job, Verdict, run_in_asyncio, run_together
-from reliability.workloads import every_member, images, make_method, make_work, network
+from reliability.workloads import METHODS, every_member, images, make_method, make_work, network
 
 THREADS = 8
 LIMIT = 240  # seconds of a check
@@ -117,7 +117,7 @@ def check_first_use(rounds: int) -> Verdict:
 
     def each() -> Iterator[tuple[str, Verdict]]:
         for _ in range(rounds):
-            for name in mg.METHODS:
+            for name in METHODS:
                 for make, what in ((share_object, "float32"), (share_half, "bfloat16")):
                     if name != "deeplift" or what == "float32":  # which has no precision of its own
                         yield f"{name} in {what}", run_together(*make("method", name))
@@ -141,7 +141,7 @@ def check_chunks(rounds: int) -> Verdict:
         return [method.attribute(x, target=1, internal_batch_size=size)]
 
     def each() -> Iterator[tuple[str, Verdict]]:
-        for name in mg.METHODS:
+        for name in METHODS:
             alone, method, x = make_method(name, network()), make_method(name, network()), images(4)
             sizes = range(1, THREADS + 1)
             wanted = [chunked(alone, x, size) for size in sizes]
@@ -160,8 +160,8 @@ def check_derivatives(rounds: int) -> Verdict:
         return [found] if slope is None else [found, slope]
 
     def each() -> Iterator[tuple[str, Verdict]]:
-        for name, entry in mg.METHODS.items():
-            if "differentiable" in entry.flags:
+        for name in METHODS:
+            if "differentiable" in mg.METHODS[name].flags:
                 rows = [images(seed=seed) for seed in range(THREADS)]
                 alone, method = make_method(name, network()), make_method(name, network())
                 wanted = [derive(alone, x) for x in rows]
@@ -184,7 +184,7 @@ def check_certificates(rounds: int) -> Verdict:
 
 def check_asyncio(rounds: int) -> Verdict:
     def each() -> Iterator[tuple[str, Verdict]]:
-        for name in mg.METHODS:
+        for name in METHODS:
             yield name, run_in_asyncio(*share_object("method", name), rounds)
 
     return gather(each())

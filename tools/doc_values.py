@@ -20,6 +20,7 @@ from typing import Any
 
 from choose_values import choose
 from map_values import figures, sparse_maps
+from reliability_values import determinism, failures, fuzz, kills, leaks, threads
 from study_values import metrics, reproduction, robustness
 
 import moreaugrad as mg
@@ -49,7 +50,8 @@ def collect_values() -> dict[str, Values]:
     proofs = (certificates, votes, voted, search)
     speed = (options, precision, quality, throughput, cpu, captum)
     studies = (metrics, robustness, reproduction, choose)
-    return {topic.__name__: topic() for topic in (*maps, *proofs, *speed, *studies, bulk, cost, page)}
+    trust = (fuzz, failures, kills, threads, determinism, leaks)
+    return {topic.__name__: topic() for topic in (*maps, *proofs, *speed, *studies, *trust, bulk, cost, page)}
 
 
 @cache

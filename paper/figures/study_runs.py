@@ -115,7 +115,7 @@ def _run_part(part: Part, first: bool, began: float, settings: Settings) -> bool
         found.classifier,
         mg.TensorSource(found.x[some], found.keys[some]),
         folder,
-        minutes=left,
+        minutes=None if left is None else max(left, 1e-9),  # the first study always makes progress
         watch=partial(_report, folder.name, [start]),
         name=settings.model(part.dataset) + (f", {part.change}" if part.change else ""),
         command=shlex.join(["python", "-m", "paper", *sys.argv[1:]]),

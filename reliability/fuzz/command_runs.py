@@ -82,7 +82,7 @@ def call(line: list[str]) -> tuple[object, bool]:
         signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGVTALRM, ring)
-    signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
+    signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE, PATIENCE)  # again: `bulk` lets its parts finish at first
     try:
         main(line)
     except SystemExit as end:
@@ -154,8 +154,8 @@ def has_begun(folder: Path) -> bool:
 
 def missing_files(run: Run, out: str) -> list[str]:
     """Files that the lines for people name, and that are not there."""
-    if any("\n" in word or " " in word for word in run.line):
-        return []  # names cannot be told from the words around them
+    if any(" " in word or not word.isprintable() for word in run.line):
+        return []  # names cannot be told from the words around them, or are printed with question marks
     found = []
     for tail in (each.rpartition("-> ")[2] for each in out.splitlines() if "-> " in each):
         place, colon, names = tail.partition(": ")  # FOLDER: FILE, FILE; or FILE, FILE

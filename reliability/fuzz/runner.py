@@ -108,4 +108,5 @@ def _forward(stream: IO[str], lines: Queue[str]) -> None:
 
 def _end_of(errors: IO[bytes]) -> str:
     errors.seek(0)
-    return " | ".join(errors.read().decode(errors="replace").split("\n")[-12:])[-1500:]
+    lines = errors.read().decode(errors="replace").split("\n")  # of a stack: the innermost calls come first
+    return " | ".join(lines if len(lines) <= 24 else [*lines[:12], "...", *lines[-12:]])[:3000]

@@ -69,7 +69,7 @@ def make_explanation_case(chance: random.Random) -> Case:
 
 def _change_entry(chance: random.Random, content: bytes, array: bool) -> bytes:
     """Another array, or another value in the JSON text."""
-    with np.load(BytesIO(content)) as file:
+    with np.load(BytesIO(content), allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     if array:
         arrays[chance.choice([*arrays, "new", "eta", "score", "stderr"])] = chance.choice((*ARRAYS, *VALUES[:10]))

@@ -338,7 +338,7 @@ def test_options_of_other_types(options, message):
 @pytest.mark.parametrize(
     ("inputs", "target", "error", "message"),
     [
-        ((X,), None, TypeError, "one tensor of inputs"),
+        ((X,), None, TypeError, "inputs must be one tensor"),
         (X[0], None, ValueError, "batch axis"),
         (X.long(), None, TypeError, "floating point"),
         (X * torch.nan, None, ValueError, "finite"),

@@ -13,6 +13,7 @@ from moreaugrad.bulk_jobs import job as jobs
 from moreaugrad.bulk_jobs import worker
 from moreaugrad.bulk_jobs.folder import JOB, LOCK, hold_parts
 from moreaugrad.bulk_jobs.worker import row_seed
+from moreaugrad.locks import is_held
 
 KEYS = ["cats/0.png", "cats/1.png", "cats/2.png", *(f"dogs/{number}.png" for number in range(3, 8)), "dogs/bad.png"]
 

@@ -181,7 +181,7 @@ def test_an_encoded_image_must_not_be_huge(tmp_path):
     Image.new("1", (10_001, 10_000)).save(tmp_path / "huge.png")
     content = (tmp_path / "huge.png").read_bytes()
     source = open_source(write_parquet(tmp_path / "m.parquet", {"bytes": [content]}))
-    with pytest.raises(ValueError, match="megapixels"), pytest.warns(Image.DecompressionBombWarning):
+    with pytest.raises(ValueError, match="megapixels"):
         source.read(0)
 
 

@@ -40,7 +40,7 @@ class HalfSpace(Bounded):
     """1 where <v, x> > 0: under noise its average is Phi(<v, x>/sigma), with |v| = 1."""
 
     def __init__(self, v):
-        super().__init__(None)
+        super().__init__(torch.nn.Identity())
         self.v = v / v.norm()
         self.eval()
 
@@ -258,7 +258,7 @@ def test_a_grid_certificate_is_that_of_the_restricted_map():
 def test_a_grid_is_a_prior_and_has_the_constant_of_one():
     rho, q = 2.5, torch.zeros(1, 1, 2, 2, dtype=torch.float64)
     eta = torch.zeros(1, dtype=torch.float64)
-    measured = Measurement(Zero(), eta, q, 0.0, 0.0, 0.0, mg.MoreauGrad(None, rho=rho), (0.05, 0.05))
+    measured = Measurement(Zero(), eta, q, 0.0, 0.0, 0.0, mg.MoreauGrad(torch.nn.Identity(), rho=rho), (0.05, 0.05))
     options = [CertifyOptions(problem=mg.CertifiedProblem(grid=grid)) for grid in (2, None)]
     plans = [Plan(None, 0, "local", KnownScore((0.0, 1.0)), 1.0, each) for each in options]
     on_grid, whole = (Evidence(plan, measured).bound_near(0.01) for plan in plans)

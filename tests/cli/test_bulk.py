@@ -36,7 +36,7 @@ def test_a_folder_is_explained_with_the_errors_told(many, run):
 def test_nothing_is_written_beside_the_job(many, run):
     run("bulk", "many", *SMALL, "--out", "maps", "--part-size", "4")
     names = sorted(path.name for path in Path("maps").iterdir())
-    assert names == [".lock", "job.json", *(f"part-{number:06d}.parquet" for number in range(3))]
+    assert names == ["job.json", *(f"part-{number:06d}.parquet" for number in range(3))]
 
 
 def test_images_without_errors_end_well_and_errors_alone_badly(folder, run):

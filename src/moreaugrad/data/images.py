@@ -43,8 +43,8 @@ def read_image(source: Any) -> Image.Image:
     if not source.width * source.height:
         raise ValueError(f"a PIL image must have pixels, got {source.width} x {source.height}; leave it out")
     try:
-        source.load()  # opened, but not read before; or closed
         with silence_decoders():
+            source.load()  # opened, but not read before; or closed
             return _upright_rgb(source)
     except UnreadableImageError:
         raise

@@ -69,7 +69,7 @@ class SmoothGrad(NoisyMethod):
     def __post_init__(self, noise_level: float | None, sigma: float | None, samples: int | None) -> None:
         super().__post_init__(noise_level, sigma, samples)
         object.__setattr__(self, "statistic", _FORMER.get(str(self.statistic), self.statistic))
-        if self.statistic != VARIANCE:
+        if str(self.statistic) != VARIANCE:  # what is no word may not be comparable
             check_statistic(self.statistic, self.tau, self.smoothing, (VARIANCE,))
 
     @property
