@@ -21,6 +21,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks import record
 from moreaugrad.training import trainer
 from reliability import commands
@@ -53,6 +55,7 @@ class Tally:
 
 def main() -> None:
     args = record.arguments(__doc__, data=False, kills=100, seed=0, commands="")
+    torch.set_num_threads(1)  # as forked processes have, for two threads round differently
     trainer.SAVE_EVERY = 0.0  # so that a short training has checkpoints to go on from
     names, began = args.commands.split(",") if args.commands else list(CHOSEN), time.perf_counter()
     rows = []

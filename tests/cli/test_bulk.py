@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import duckdb
@@ -37,6 +38,12 @@ def test_nothing_is_written_beside_the_job(many, run):
     run("bulk", "many", *SMALL, "--out", "maps", "--part-size", "4")
     names = sorted(path.name for path in Path("maps").iterdir())
     assert names == ["job.json", *(f"part-{number:06d}.parquet" for number in range(3))]
+
+
+def test_an_interruption_before_the_first_part_is_told_once(many, run, monkeypatch):
+    monkeypatch.setattr("moreaugrad.bulk_jobs.job.run_job", lambda *given: signal.raise_signal(signal.SIGINT))
+    code, _, err = run("bulk", "many", *SMALL, "--out", "maps")
+    assert (code, err.count("interrupted"), len(err.splitlines())) == (130, 1, 1)
 
 
 def test_images_without_errors_end_well_and_errors_alone_badly(folder, run):

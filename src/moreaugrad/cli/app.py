@@ -19,7 +19,7 @@ from moreaugrad.cli.explain import explain
 from moreaugrad.cli.report_job import report
 from moreaugrad.cli.robustness import robustness
 from moreaugrad.cli.serve import serve
-from moreaugrad.cli.terminal import INTERRUPTED, Interruption, Terminal, keep_settings
+from moreaugrad.cli.terminal import INTERRUPTED, Interruption, Terminal, ToldCode, keep_settings
 from moreaugrad.methods import METHODS
 from moreaugrad.models import MODELS
 from moreaugrad.registry import Table
@@ -116,9 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; every foreseeable failure is one line on stderr and exit code 2."""
     terminal = Terminal()
     try:
-        with keep_settings(), Interruption() as interruption:
+        with keep_settings(), Interruption():
             code = app(arguments, prog_name="moreaugrad", standalone_mode=False)
-        if interruption.heard and code == INTERRUPTED:  # before the command began: Typer says nothing
+        if code == INTERRUPTED and not isinstance(code, ToldCode):  # before the command began: Typer says nothing
             terminal.error("interrupted")
     except BrokenPipeError:  # the reader of our output has left
         sys.stderr.close()

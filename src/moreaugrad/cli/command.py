@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from moreaugrad.cli.terminal import INTERRUPTED, ToldCode
 from moreaugrad.registry import import_plugin
 
 Imports = Annotated[
@@ -84,7 +85,8 @@ def expand_options(command: Callable[..., Any]) -> Callable[..., Any]:
         }
         bundled = {each.name for kind in groups.values() for each in fields(kind)}
         try:
-            return command(**{name: value for name, value in typed.items() if name not in bundled}, **bundles)
+            code = command(**{name: value for name, value in typed.items() if name not in bundled}, **bundles)
+            return ToldCode(code) if code == INTERRUPTED else code
         except KeyboardInterrupt as error:  # which Typer would end without a word
             raise InterruptedCommandError from error
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # exit code
 
 
+class ToldCode(int):
+    """An exit code whose reason the command has told itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Terminal:
     """Where a command writes what it has to say.
@@ -91,7 +95,7 @@ class Interruption:
     """Ctrl-C and SIGTERM as KeyboardInterrupt, in a `with` statement; never in the middle of what is `held`."""
 
     def __init__(self) -> None:
-        self.heard = self._holding = self._asked = False
+        self._holding = self._asked = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
@@ -115,7 +119,6 @@ class Interruption:
             raise KeyboardInterrupt
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        self.heard = True
         if self._holding and not self._asked:
             self._asked = True
             return
