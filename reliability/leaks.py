@@ -207,7 +207,7 @@ def draw(chance: np.random.Generator) -> Image.Image:
 
 
 def main() -> None:
-    args = record.arguments(__doc__, data=False, calls=1000, visits=200, rows=10_000)
+    args = record.arguments(__doc__, data=False, calls=1000, visits=1000, rows=10_000)
     torch.set_num_threads(1)
     began = time.perf_counter()
     sys.path.insert(0, str(SUPPORT))  # the server and the network that the tests of the page use

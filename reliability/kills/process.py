@@ -15,10 +15,28 @@ from pathlib import Path
 
 import torch
 
+from moreaugrad.cli.terminal import Interruption
 from reliability import commands
 from reliability.commands import Command
 
 LONGEST = 20.0  # seconds that a command may take to end, at most
+
+
+def let_signals_meet_handlers() -> None:
+    """Signals that come before the command hears them, or after, wait: this process is no start of Python."""
+    enter, leave = Interruption.__enter__, Interruption.__exit__
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def enter_and_hear(self: Interruption) -> Interruption:
+        found = enter(self)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        return found
+
+    def leave_in_peace(self: Interruption, *error: object) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+        leave(self, *error)
+
+    Interruption.__enter__, Interruption.__exit__ = enter_and_hear, leave_in_peace  # type: ignore[method-assign]
 
 
 class Run(ABC):
@@ -92,7 +110,8 @@ class Forked(Run):
             return pid
         code = 99
         try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, held)  # never outside of `try`: nobody's loop goes on here
+            if command.module != "moreaugrad":
+                signal.pthread_sigmask(signal.SIG_SETMASK, held)  # never outside of `try`: nobody's loop goes on here
             os.setsid()
             for number in (1, 2):
                 os.dup2(self.log.fileno(), number)
@@ -102,6 +121,8 @@ class Forked(Run):
             os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
             torch.set_num_threads(1)  # the threads of the parent are not here
             self.prepare()
+            if command.module == "moreaugrad":
+                let_signals_meet_handlers()
             code = commands.run(command, words)
             sys.stdout.flush()
             sys.stderr.flush()

@@ -95,6 +95,16 @@ def test_a_full_disk_stops_the_run_with_one_line_and_it_can_be_resumed(folder, r
     assert len(records()) == 6
 
 
+def test_a_page_that_cannot_be_written_is_told(folder, run, monkeypatch):
+    def write_index(folder):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("moreaugrad.cli.explain.write_index", write_index)
+    code, _, err = run("explain", "a.png", *SMALL)
+    assert (code, len(err.splitlines()), len(records())) == (0, 1, 1)
+    assert "maps could not be written (Input/output error)" in err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["map", "line"])
 def test_an_interruption_is_one_line_and_leaves_whole_results(folder, run, monkeypatch, number, moment):

@@ -294,6 +294,29 @@ def test_hessian_products_of_any_activation(act):
     assert all(weight.grad is None for weight in net.parameters())
 
 
+def test_a_failure_of_the_model_is_not_taken_for_a_missing_forward_rule():
+    from moreaugrad.model.prepared import Engine
+    from moreaugrad.model.score import ClassScore
+
+    class FailsOnce(nn.Module):
+        fails = False
+
+        def forward(self, x):
+            if self.fails:
+                self.fails = False
+                raise RuntimeError("the model's own")
+            return x.flatten(1).tanh()
+
+    net = FailsOnce().eval()
+    x, along = torch.randn(2, 1, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).unbind()
+    score = ClassScore(Engine(net), torch.tensor([0]), 1)
+    score.product(x, along)  # prepared
+    net.fails = True
+    with pytest.raises(RuntimeError, match="the model's own"):
+        score.product(x, along)
+    assert score.engine.tangents
+
+
 def test_a_group_of_zeros_is_not_active_and_gives_no_nan():
     x = torch.randn(1, 3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     x[:, :, :2, :2] = 0

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import math
 import time
 import warnings
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,6 +40,8 @@ from moreaugrad.data.sources import RESULTS, as_path, find_images
 
 if TYPE_CHECKING:
     from moreaugrad.api import Explainer, Record
+
+log = logging.getLogger("moreaugrad")
 
 ALL_DONE, SOME_FAILED, NOTHING_DONE = 0, 1, 2
 BATCH = {"cuda": 64}  # images per call; one by one on other devices
@@ -143,8 +145,13 @@ class FolderRun:
         finally:
             gc.unfreeze()
         page = None
-        with self.interruption.held(), suppress(OSError):  # as when the disk is full
-            page = write_index(self.folder)
+        with self.interruption.held():
+            try:
+                page = write_index(self.folder)
+            except OSError as error:  # as when the disk is full
+                if code is None:  # else its reason says as much
+                    why, path = error.strerror or str(error), self.folder.path
+                    log.warning("the page about %s could not be written (%s); the results are whole", path, why)
         counts = {"done": self.done, "failed": self.failed, "skipped (done before)": self.skipped}
         found = ", ".join(f"{count} {what}" for what, count in counts.items() if count or what == "done")
         found += f", {time.perf_counter() - self.began:.1f} s"

@@ -48,7 +48,9 @@ def product(engine: Engine, run: Run, rows: Images, along: Images) -> tuple[PerI
             return _forward_over_reverse(run, rows, along)
         except torch.OutOfMemoryError:
             raise
-        except (NotImplementedError, RuntimeError) as error:
+        except RuntimeError as error:
+            if _has_forward_rules(run, rows, along):  # then it was the model itself that failed
+                raise
             log.debug("an operation of the network has no forward rule: %s", error)
             engine.learn(tangents=False)
     with torch.enable_grad():
@@ -68,6 +70,15 @@ def _forward_over_reverse(run: Run, rows: Images, along: Images) -> tuple[PerIma
         bare, tangent = forward_ad.unpack_dual(grad)
         bare, tangent = bare.detach(), torch.zeros_like(rows) if tangent is None else tangent.detach()
         return forward_ad.unpack_dual(value).primal.detach(), bare, tangent
+
+
+def _has_forward_rules(run: Run, rows: Images, along: Images) -> bool:
+    """Whether a product that has failed once works now: without a rule it fails every time."""
+    try:
+        _forward_over_reverse(run, rows, along)
+    except RuntimeError:
+        return False
+    return True
 
 
 @cache
