@@ -58,7 +58,7 @@ def failures() -> Values:
     for what in ("model calls", "writes"):
         some = [row for row in read("failures")["rows"] if row["what"] == what]
         sums = (sum(row[key] for row in some) for key in ("failures", "faults"))
-        many = f"{len(some)} methods, attacks, metrics and other calls" if what == "model calls" else "commands"
+        many = "every method, attack, metric and other call" if what == "model calls" else f"{len(some)} commands"
         table.append((what, many, *(f"{each:,}" for each in sums)))
     return {"table": rows(table)}
 
