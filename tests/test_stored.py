@@ -1,12 +1,14 @@
 """A file of an explanation whose fields do not fit is refused; one that was written comes back."""
 
 import json
+from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
 
 import moreaugrad as mg
+from moreaugrad import Explanation, stored
 
 WHOLE = {
     "map": torch.ones(2, 3, 4, 4),
@@ -86,3 +88,9 @@ def test_a_text_that_is_nested_too_deeply(tmp_path):
     np.savez(path, **arrays | {"meta": np.array("[" * 10**5)})
     with pytest.raises(ValueError, match="nested too deeply"):
         mg.Explanation.load(path)
+
+
+def test_every_field_of_an_explanation_is_known_to_its_files():
+    """Else a file with a new field could be written and not be read."""
+    known = {*stored.PER_IMAGE, *stored.LIKE_MAP, *stored.OTHERS} - {"source_inputs"}  # of `source`
+    assert known == {each.name for each in fields(Explanation)}

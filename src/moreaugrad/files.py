@@ -93,8 +93,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder of {path} must exist, got {path.parent}; create it first")
-    # opened directly, not by tempfile: the result then has the permissions that the user's umask gives
     refuse_folder(path)
+    # opened directly, not by tempfile: the result then has the permissions that the user's umask gives
     draft = path.with_name(f".{uuid4().hex}.tmp")
     _drafts.add(draft.name)
     try:

@@ -65,7 +65,7 @@ def importable(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def staying() -> Iterator[None]:
+def catch_exit() -> Iterator[None]:
     """Code of others that ends the program, as a script does which is meant to be run, fails like any other."""
     try:
         yield
@@ -76,7 +76,7 @@ def staying() -> Iterator[None]:
 def call_named(name: str, folder: Path, made: type | None = None) -> Any:
     """What the function `package.module:factory` returns; what is no function, or an instance of `made`, as it is."""
     module, _, factory = name.partition(":")
-    with importable(folder), staying():
+    with importable(folder), catch_exit():
         found = attrgetter(factory)(import_module(module))
         ready = not callable(found) or (made is not None and isinstance(found, made))
         return found if ready else found()
@@ -248,7 +248,7 @@ def import_plugin(name: str) -> None:
         ) from error
 
 
-@staying()
+@catch_exit()
 def _import(name: str) -> None:
     if name.endswith(".py"):
         _import_file(str(Path(name).resolve()))

@@ -7,6 +7,7 @@ import struct
 import tempfile
 import zlib
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -299,6 +300,15 @@ def check_sentence(answer):
     """One sentence in JSON, without what is none of the visitor's business."""
     text = answer.json["error"]
     assert 5 < len(text) < 600
-    for word in ("Traceback", "/work", "/root", "site-packages", ".py", "\n", "<PIL", "0x"):
+    for word in (
+        "Traceback",
+        str(Path(__file__).parents[2]),
+        str(Path.home()),
+        "site-packages",
+        ".py",
+        "\n",
+        "<PIL",
+        "0x",
+    ):
         assert word not in text
     assert json.loads(answer.body).keys() == {"error"}

@@ -85,11 +85,11 @@ def _check_job(found: Mapping[str, Any]) -> None:
         raise ValueError(f"{images!r:.80} images in parts of {configuration['part_size']}")
     if lacking := {"target", "seed"} - configuration.keys():
         raise ValueError(f"without {', '.join(lacking)}")
+    if not isinstance(runs, list):
+        raise ValueError(f"runs is {runs!r:.80}")
     for run in runs:
         if not {"began", "device"} <= run.keys() or not isinstance(run["versions"], dict):
             raise ValueError(f"a run is {run!r:.80}")
-    if not isinstance(runs, list):
-        raise ValueError(f"runs is {runs!r:.80}")
 
 
 def join_job(folder: Path, configuration: Mapping[str, Any], run: Mapping[str, Any]) -> list[Any]:
