@@ -1,7 +1,6 @@
 """Folders of jobs that were damaged or edited: named, or made again; and nothing that they name is run."""
 
 import json
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -112,16 +111,6 @@ def test_places_of_a_map_lie_in_it():
     for index in ([4], [-1]):
         with pytest.raises(ValueError, match="lie in its shape"):
             unpack_map([2, 2], np.array(index), np.array([1.5]), None)
-
-
-@pytest.mark.parametrize("path", ["planted_code:Planted.run", ["planted_code:Planted.run"], "planted_code:run"])
-def test_a_report_runs_no_code_that_the_job_names(tmp_path, monkeypatch, path):
-    (tmp_path / "planted_code.py").write_text("raise SystemExit('this code has run')\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    folder = edit(write_job(tmp_path / "job", ROWS), lambda job: job["configuration"]["source"].update(path=path))
-    assert write_report(mg.open_maps(folder)).is_file()
-    assert "planted_code" not in sys.modules
 
 
 @pytest.mark.parametrize(
